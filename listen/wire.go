@@ -1,0 +1,82 @@
+package listen
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Filter says which notifications a listen asks for, or, in the
+// acknowledgement, which of them the server honours. Its JSON form is the
+// "notifications" member of both frames; members that are false or empty are
+// left out, and unknown members are ignored on reading.
+type Filter struct {
+	ToolsListChanged     bool `json:"toolsListChanged,omitzero"`
+	PromptsListChanged   bool `json:"promptsListChanged,omitzero"`
+	ResourcesListChanged bool `json:"resourcesListChanged,omitzero"`
+	// ResourceSubscriptions are the URIs of resources whose updates are wanted.
+	ResourceSubscriptions []string `json:"resourceSubscriptions,omitempty"`
+}
+
+// Empty reports whether the filter asks for nothing.
+func (f Filter) Empty() bool {
+	return !f.ToolsListChanged && !f.PromptsListChanged && !f.ResourcesListChanged && len(f.ResourceSubscriptions) == 0
+}
+
+// The frames below are decoded and encoded with go-json-experiment/json: member
+// names match by case, duplicates are errors, and ids stay the literal that the
+// peer sent (an integer over 2^53 is no float here).
+
+// envelope is any JSON-RPC message.
+type envelope struct {
+	JSONRPC string         `json:"jsonrpc"`
+	ID      jsontext.Value `json:"id,omitempty"`
+	Method  string         `json:"method,omitempty"`
+	Params  jsontext.Value `json:"params,omitempty"`
+	Result  jsontext.Value `json:"result,omitempty"`
+	Error   *wireError     `json:"error,omitempty"`
+}
+
+// wireError is the error member of a response.
+type wireError struct {
+	Code    int64          `json:"code"`
+	Message string         `json:"message"`
+	Data    jsontext.Value `json:"data,omitempty"`
+}
+
+// requestMeta is _meta of a request of revision 2026-07-28.
+type requestMeta struct {
+	ProtocolVersion    string         `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
+	ClientCapabilities jsontext.Value `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
+	ClientInfo         jsontext.Value `json:"io.modelcontextprotocol/clientInfo,omitempty"`
+}
+
+// listenParams are the params of subscriptions/listen.
+type listenParams struct {
+	Meta          *requestMeta `json:"_meta,omitempty"`
+	Notifications *Filter      `json:"notifications,omitempty"`
+}
+
+// subscriptionMeta is _meta of everything that belongs to a listen: the literal
+// id of its request.
+type subscriptionMeta struct {
+	SubscriptionID jsontext.Value `json:"io.modelcontextprotocol/subscriptionId,omitempty"`
+}
+
+// notificationParams are the params of every notification on a listen:
+// Notifications in the acknowledgement, URI in an update.
+type notificationParams struct {
+	Meta          subscriptionMeta `json:"_meta"`
+	Notifications *Filter          `json:"notifications,omitempty"`
+	URI           string           `json:"uri,omitempty"`
+}
+
+// listenResult is the result that ends a listen politely.
+type listenResult struct {
+	ResultType string           `json:"resultType,omitempty"`
+	Meta       subscriptionMeta `json:"_meta"`
+}
+
+// cancelledParams are the params of notifications/cancelled.
+type cancelledParams struct {
+	RequestID jsontext.Value `json:"requestId,omitempty"`
+	Reason    string         `json:"reason,omitempty"`
+}
