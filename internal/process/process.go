@@ -40,6 +40,9 @@ type Options struct {
 	// StderrLimit bounds the kept tail of standard error, in bytes. Older text
 	// is dropped.
 	StderrLimit int
+	// Stderr also gets what the child writes to standard error, as it comes.
+	// Its errors are ignored. Nil keeps the tail only.
+	Stderr io.Writer
 	// Grace is the time given to each step of Stop before the next.
 	Grace time.Duration
 }
@@ -71,7 +74,7 @@ func Start(o Options) (*Process, error) {
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace
 	}
-	p := &Process{grace: o.Grace, stderr: &tail{limit: o.StderrLimit}, done: make(chan struct{})}
+	p := &Process{grace: o.Grace, stderr: &tail{limit: o.StderrLimit, also: o.Stderr}, done: make(chan struct{})}
 	p.cmd = &exec.Cmd{Path: o.Args[0], Args: o.Args, Env: o.Env, Dir: o.Dir, SysProcAttr: attributes()}
 	path, err := exec.LookPath(o.Args[0])
 	if err != nil {
@@ -242,11 +245,15 @@ func (p *pipes) closeOurEnds() {
 type tail struct {
 	mu    sync.Mutex
 	limit int
+	also  io.Writer
 	buf   []byte
 	cut   bool
 }
 
 func (t *tail) Write(b []byte) (int, error) {
+	if t.also != nil {
+		_, _ = t.also.Write(b)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, b...)
