@@ -1,0 +1,126 @@
+package jsonx
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Parse reads one JSON document. Errors: ErrSize, ErrDepth, or the syntax
+// error with its offset; a duplicate name and invalid UTF-8 are syntax errors.
+func Parse(b []byte) (Value, error) {
+	if len(b) > MaxSize {
+		return Value{}, ErrSize
+	}
+	d := jsontext.NewDecoder(bytes.NewBuffer(b))
+	v, err := readValue(d)
+	if err != nil {
+		return Value{}, fmt.Errorf("parse JSON: %w", err)
+	}
+	return v, end(d)
+}
+
+// Valid reports whether b is one JSON document within the bounds.
+func Valid(b []byte) bool {
+	return len(b) <= MaxSize && jsontext.Value(b).IsValid() && depthWithin(b, MaxDepth)
+}
+
+func readValue(d *jsontext.Decoder) (Value, error) {
+	tok, err := d.ReadToken()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		return Value{}, err
+	}
+	switch tok.Kind() {
+	case '"':
+		return Value{kind: String, text: tok.String()}, nil
+	case '0':
+		return Value{kind: Number, text: tok.String()}, nil
+	case 't', 'f':
+		return Value{kind: Bool, text: tok.String()}, nil
+	case '[':
+		return readItems(d)
+	case '{':
+		return readMembers(d)
+	default:
+		return Value{}, nil
+	}
+}
+
+func readItems(d *jsontext.Decoder) (Value, error) {
+	v := Value{kind: Array}
+	if d.StackDepth() > MaxDepth {
+		return Value{}, ErrDepth
+	}
+	for d.PeekKind() != ']' {
+		item, err := readValue(d)
+		if err != nil {
+			return Value{}, err
+		}
+		v.items = append(v.items, item)
+	}
+	_, err := d.ReadToken()
+	return v, err
+}
+
+func readMembers(d *jsontext.Decoder) (Value, error) {
+	v := Value{kind: Object}
+	if d.StackDepth() > MaxDepth {
+		return Value{}, ErrDepth
+	}
+	for d.PeekKind() != '}' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return Value{}, err
+		}
+		m := Member{Name: name.String()}
+		if m.Value, err = readValue(d); err != nil {
+			return Value{}, err
+		}
+		v.members = append(v.members, m)
+	}
+	_, err := d.ReadToken()
+	return v, err
+}
+
+// end checks that nothing but white space follows.
+func end(d *jsontext.Decoder) error {
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		if err == nil {
+			err = fmt.Errorf("more than one value, the second ends at offset %d", d.InputOffset())
+		}
+		return fmt.Errorf("parse JSON: %w", err)
+	}
+	return nil
+}
+
+// depthWithin reports whether valid JSON nests at most limit levels. Counting
+// all brackets, those in strings too, is a cheap upper bound that settles
+// nearly every document.
+func depthWithin(b []byte, limit int) bool {
+	if bytes.Count(b, []byte{'{'})+bytes.Count(b, []byte{'['}) <= limit {
+		return true
+	}
+	depth, inString := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > limit {
+				return false
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return true
+}
