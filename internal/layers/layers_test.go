@@ -25,8 +25,11 @@ var layers = []struct {
 }{
 	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx"}},
 	{"ground", false, []string{"listen", "internal/python", "internal/process"}},
-	{"rooms", false, []string{"watch"}},
-	{"technologies", false, []string{"internal/mcpclient", "internal/monty", "internal/files", "internal/memo"}},
+	{"rooms", false, []string{"agent", "notice", "watch"}},
+	{"technologies", false, []string{
+		"internal/acp", "internal/files", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
+		"internal/openai", "internal/scripted", "internal/sqlite", "internal/wake",
+	}},
 	{"surfaces", true, []string{"internal/mcpserver", "internal/httpserver"}},
 	{"config", false, []string{"internal/config"}},
 	{"app", false, []string{"internal/app"}},
@@ -38,6 +41,8 @@ var layers = []struct {
 var helpers = map[string]string{
 	"internal/python/pythontest": "internal/monty",
 	"watch/watchtest":            "internal/monty",
+	"agent/agenttest":            "internal/monty",
+	"notice/noticetest":          "internal/monty",
 }
 
 // One technology, one room: these modules are imported below the given
@@ -47,7 +52,10 @@ var rooms = map[string][]string{
 	"github.com/fsnotify/":               {"internal/files"},
 	"github.com/bmatcuk/":                {"internal/files"},
 	"google.golang.org/protobuf/":        {"internal/monty"},
-	"github.com/go-json-experiment/json": {"internal/jsonx", "internal/monty", "internal/mcpclient", "internal/memo", "internal/mcpserver", "internal/config", "listen", "watch"},
+	"github.com/openai/":                 {"internal/openai"},
+	"github.com/pressly/":                {"internal/sqlite"},
+	"modernc.org/":                       {"internal/sqlite"},
+	"mvdan.cc/sh/":                       {"internal/cli"},
 	"os/signal":                          {"cmd"},
 }
 
