@@ -48,15 +48,15 @@ var helpers = map[string]string{
 // One technology, one room: these modules are imported below the given
 // directories and nowhere else.
 var rooms = map[string][]string{
-	"github.com/spf13/":                  {"internal/cli"},
-	"github.com/fsnotify/":               {"internal/files"},
-	"github.com/bmatcuk/":                {"internal/files"},
-	"google.golang.org/protobuf/":        {"internal/monty"},
-	"github.com/openai/":                 {"internal/openai"},
-	"github.com/pressly/":                {"internal/sqlite"},
-	"modernc.org/":                       {"internal/sqlite"},
-	"mvdan.cc/sh/":                       {"internal/cli"},
-	"os/signal":                          {"cmd"},
+	"github.com/spf13/":           {"internal/cli"},
+	"github.com/fsnotify/":        {"internal/files"},
+	"github.com/bmatcuk/":         {"internal/files"},
+	"google.golang.org/protobuf/": {"internal/monty"},
+	"github.com/openai/":          {"internal/openai"},
+	"github.com/pressly/":         {"internal/sqlite"},
+	"modernc.org/":                {"internal/sqlite"},
+	"mvdan.cc/sh/":                {"internal/cli"},
+	"os/signal":                   {"cmd"},
 }
 
 // listen and watch are libraries: what they pull in, their users pull in too.
