@@ -14,10 +14,14 @@ import "errors"
 const (
 	MaxDepth = 200      // nested arrays and objects
 	MaxSize  = 16 << 20 // bytes
+	// MaxValues bounds the values of a parsed tree, and the items or members of a
+	// scanned document: `[1,1,…` of 16 MiB would take half a gigabyte as a tree.
+	MaxValues = 1_000_000
 )
 
 // Errors that say which bound a document exceeds.
 var (
-	ErrDepth = errors.New("jsonx: nested deeper than 200 levels")
-	ErrSize  = errors.New("jsonx: document larger than 16 MiB")
+	ErrDepth  = errors.New("jsonx: nested deeper than 200 levels")
+	ErrSize   = errors.New("jsonx: document larger than 16 MiB")
+	ErrValues = errors.New("jsonx: more than 1,000,000 values")
 )

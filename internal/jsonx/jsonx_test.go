@@ -94,6 +94,17 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: brackets in a string: %v", name, err)
 		}
 	}
+	list := []byte("[" + strings.Repeat("1,", MaxValues-2) + "1]")
+	if _, err := Parse(list); err != nil {
+		t.Errorf("parse at the bound of values: %v", err)
+	}
+	list = []byte("[" + strings.Repeat("1,", MaxValues) + "1]")
+	if _, err := Parse(list); !errors.Is(err, ErrValues) {
+		t.Errorf("parse over the bound of values: %v", err)
+	}
+	if _, err := ScanList(list, nil, func(Span, []Span) {}); !errors.Is(err, ErrValues) {
+		t.Errorf("scan over the bound of values: %v", err)
+	}
 	big := []byte(`"` + strings.Repeat("x", MaxSize-2) + `"`)
 	if _, err := Parse(big); err != nil {
 		t.Errorf("parse at the size bound: %v", err)

@@ -9,27 +9,39 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Parse reads one JSON document. Errors: ErrSize, ErrDepth, or the syntax
-// error with its offset; a duplicate name and invalid UTF-8 are syntax errors.
+// Parse reads one JSON document. Errors: ErrSize, ErrDepth, ErrValues, or the
+// syntax error with its offset; a duplicate name and invalid UTF-8 are syntax errors.
 func Parse(b []byte) (Value, error) {
 	if len(b) > MaxSize {
 		return Value{}, ErrSize
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(b))
-	v, err := readValue(d)
+	p := parser{d: jsontext.NewDecoder(bytes.NewBuffer(b))}
+	v, err := p.value()
 	if err != nil {
 		return Value{}, fmt.Errorf("parse JSON: %w", err)
 	}
-	return v, end(d)
+	if err := end(p.d); err != nil {
+		return Value{}, err
+	}
+	return v, nil
 }
 
-// Valid reports whether b is one JSON document within the bounds.
+// Valid reports whether b is one JSON document within the bounds of size and
+// depth.
 func Valid(b []byte) bool {
 	return len(b) <= MaxSize && jsontext.Value(b).IsValid() && depthWithin(b, MaxDepth)
 }
 
-func readValue(d *jsontext.Decoder) (Value, error) {
-	tok, err := d.ReadToken()
+type parser struct {
+	d     *jsontext.Decoder
+	count int
+}
+
+func (p *parser) value() (Value, error) {
+	if p.count++; p.count > MaxValues {
+		return Value{}, ErrValues
+	}
+	tok, err := p.d.ReadToken()
 	if err != nil {
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
@@ -44,47 +56,47 @@ func readValue(d *jsontext.Decoder) (Value, error) {
 	case 't', 'f':
 		return Value{kind: Bool, text: tok.String()}, nil
 	case '[':
-		return readItems(d)
+		return p.items()
 	case '{':
-		return readMembers(d)
+		return p.members()
 	default:
 		return Value{}, nil
 	}
 }
 
-func readItems(d *jsontext.Decoder) (Value, error) {
+func (p *parser) items() (Value, error) {
 	v := Value{kind: Array}
-	if d.StackDepth() > MaxDepth {
+	if p.d.StackDepth() > MaxDepth {
 		return Value{}, ErrDepth
 	}
-	for d.PeekKind() != ']' {
-		item, err := readValue(d)
+	for p.d.PeekKind() != ']' {
+		item, err := p.value()
 		if err != nil {
 			return Value{}, err
 		}
 		v.items = append(v.items, item)
 	}
-	_, err := d.ReadToken()
+	_, err := p.d.ReadToken()
 	return v, err
 }
 
-func readMembers(d *jsontext.Decoder) (Value, error) {
+func (p *parser) members() (Value, error) {
 	v := Value{kind: Object}
-	if d.StackDepth() > MaxDepth {
+	if p.d.StackDepth() > MaxDepth {
 		return Value{}, ErrDepth
 	}
-	for d.PeekKind() != '}' {
-		name, err := d.ReadToken()
+	for p.d.PeekKind() != '}' {
+		name, err := p.d.ReadToken()
 		if err != nil {
 			return Value{}, err
 		}
 		m := Member{Name: name.String()}
-		if m.Value, err = readValue(d); err != nil {
+		if m.Value, err = p.value(); err != nil {
 			return Value{}, err
 		}
 		v.members = append(v.members, m)
 	}
-	_, err := d.ReadToken()
+	_, err := p.d.ReadToken()
 	return v, err
 }
 

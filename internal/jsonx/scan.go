@@ -88,7 +88,10 @@ func (s *scanner) list(want []Want, item func(Span, []Span)) error {
 	if _, err := s.d.ReadToken(); err != nil {
 		return err
 	}
-	for s.d.PeekKind() != ']' {
+	for n := 0; s.d.PeekKind() != ']'; n++ {
+		if n == MaxValues {
+			return ErrValues
+		}
 		clear(s.found)
 		at, err := s.pick(want)
 		if err != nil {
@@ -125,7 +128,10 @@ func (s *scanner) members(member func(name []byte) error) (Span, error) {
 		return Span{}, err
 	}
 	start := int(s.d.InputOffset()) - 1
-	for s.d.PeekKind() != '}' {
+	for n := 0; s.d.PeekKind() != '}'; n++ {
+		if n == MaxValues {
+			return Span{}, ErrValues
+		}
 		raw, err := s.d.ReadValue()
 		if err != nil {
 			return Span{}, err
