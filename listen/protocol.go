@@ -28,6 +28,12 @@ const (
 	metaClientCapabilities = "io.modelcontextprotocol/clientCapabilities"
 	metaClientInfo         = "io.modelcontextprotocol/clientInfo"
 	metaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"
+
+	// metaRefused is ours: in the _meta of an acknowledgement, the URIs that
+	// were asked for and left out, each with the reason: an array of [refusal].
+	// The specification shows only the omission; peers that do not know the key
+	// lose nothing but the reason.
+	metaRefused = "io.github.ossicle/refused"
 )
 
 // HTTP header fields of Streamable HTTP (basic/transports/streamable-http), in

@@ -59,6 +59,17 @@ type listenParams struct {
 // id of its request.
 type subscriptionMeta struct {
 	SubscriptionID jsontext.Value `json:"io.modelcontextprotocol/subscriptionId,omitempty"`
+	// Refused is in an acknowledgement of ours only: see metaRefused. Raw,
+	// because a stranger's value of another shape must not spoil the frame.
+	Refused jsontext.Value `json:"io.github.ossicle/refused,omitempty"`
+}
+
+// refusal is one element of [metaRefused]: why a URI was not acknowledged. Code
+// is that of JSON-RPC or MCP which a read of the URI would have answered.
+type refusal struct {
+	URI     string `json:"uri"`
+	Code    int64  `json:"code"`
+	Message string `json:"message"`
 }
 
 // notificationParams are the params of every notification on a listen:
