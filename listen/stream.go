@@ -130,6 +130,7 @@ type Stream struct {
 
 	mu       sync.Mutex
 	honoured Filter
+	refused  map[string]error
 	isAcked  bool
 	watched  map[string]bool // URIs that may arrive; true while one is pending
 	pending  Batch
@@ -145,7 +146,7 @@ type Feed struct{ s *Stream }
 // stream that has not ended.
 func NewStream(honoured Filter, onClose func()) (*Stream, *Feed) {
 	s := newStream(honoured, onClose)
-	s.acknowledge(honoured)
+	s.acknowledge(honoured, nil)
 	return s, &Feed{s}
 }
 
@@ -178,6 +179,14 @@ func (s *Stream) Filter() Filter {
 	f := s.honoured
 	f.ResourceSubscriptions = slices.Clone(f.ResourceSubscriptions)
 	return f
+}
+
+// Refusal returns why the server left uri out of its acknowledgement: a
+// *jsonrpc.Error where it told, else nil.
+func (s *Stream) Refusal(uri string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused[uri]
 }
 
 // Next waits for news. Once the stream has ended and its news are fetched it
@@ -221,36 +230,44 @@ func (s *Stream) Err() *EndError {
 // yet fetched are dropped.
 func (s *Stream) Close() {
 	s.mu.Lock()
-	first := s.end == nil
+	for _, uri := range s.pending.URIs {
+		s.watched[uri] = false
+	}
 	s.pending = Batch{}
 	s.mu.Unlock()
-	s.finish(&EndError{Reason: EndLocal})
-	if first && s.close != nil {
+	s.hangUp()
+}
+
+// hangUp cancels the listen and leaves what has arrived to be fetched.
+func (s *Stream) hangUp() {
+	if s.finish(&EndError{Reason: EndLocal}) && s.close != nil {
 		s.close()
 	}
 }
 
-// finish records the end. Only the first one counts: servers may send a result
-// and notifications/cancelled, in either order (known fault B-020).
-func (s *Stream) finish(e *EndError) {
+// finish records the end and reports whether it was the first one. Only that
+// counts: servers may send a result and notifications/cancelled, in either
+// order (known fault B-020).
+func (s *Stream) finish(e *EndError) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.end != nil {
-		return
+		return false
 	}
 	s.end = e
 	close(s.done)
+	return true
 }
 
 // acknowledge takes the server's filter, narrowed to what was asked. News that
 // overtook the acknowledgement stay, as far as they were honoured.
-func (s *Stream) acknowledge(f Filter) {
+func (s *Stream) acknowledge(f Filter, refused map[string]error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isAcked || s.end != nil {
 		return
 	}
-	s.isAcked = true
+	s.isAcked, s.refused = true, refused
 	s.honoured = narrow(s.asked, f)
 	early := s.watched
 	s.watched = set(s.honoured.ResourceSubscriptions)
@@ -352,32 +369,26 @@ func (s *Stream) notify() {
 	}
 }
 
-// awaitAck waits for the acknowledgement. On any other outcome the listen is
-// cancelled and the reason returned.
-func (s *Stream) awaitAck(ctx context.Context, within time.Duration) error {
-	t := time.NewTimer(within)
-	defer t.Stop()
-	select {
-	case <-s.acked:
-		return nil
-	default:
-	}
+// awaitAck waits for the acknowledgement. On any other outcome the stream is
+// over and the reason returned.
+func (s *Stream) awaitAck(ctx context.Context) error {
 	select {
 	case <-s.acked:
 		return nil
 	case <-s.done:
-		select {
-		case <-s.acked: // it came first: an ended stream is for the reader to see
-			return nil
-		default:
-		}
-		return openError(s.Err())
-	case <-t.C:
-		s.Close()
-		return fmt.Errorf("open listen: %w (%v)", ErrNoAck, within)
 	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	acked := s.isAcked // it came first: how it went on is for the reader to see
+	s.mu.Unlock()
+	switch {
+	case acked:
+		return nil
+	case ctx.Err() != nil:
 		s.Close()
 		return fmt.Errorf("open listen: %w", context.Cause(ctx))
+	default:
+		return openError(s.Err())
 	}
 }
 

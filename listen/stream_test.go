@@ -91,7 +91,7 @@ func TestStreamNarrowsAck(t *testing.T) {
 	s.updated("a:/2")
 	s.updated("a:/1")
 	s.updated("a:/3")
-	s.acknowledge(Filter{ResourceSubscriptions: []string{"a:/3", "a:/2"}, ToolsListChanged: true, PromptsListChanged: true})
+	s.acknowledge(Filter{ResourceSubscriptions: []string{"a:/3", "a:/2"}, ToolsListChanged: true, PromptsListChanged: true}, nil)
 	want := uris("a:/2")
 	want.ToolsListChanged = true
 	if diff := cmp.Diff(want, s.Filter()); diff != "" {
@@ -105,7 +105,7 @@ func TestStreamNarrowsAck(t *testing.T) {
 	if diff := cmp.Diff(Batch{URIs: []string{"a:/2"}, ToolsListChanged: true}, b); diff != "" {
 		t.Errorf("batch (-want +got):\n%s", diff)
 	}
-	s.acknowledge(asked) // a second acknowledgement changes nothing
+	s.acknowledge(asked, nil) // a second acknowledgement changes nothing
 	if diff := cmp.Diff(want, s.Filter()); diff != "" {
 		t.Errorf("after a second acknowledgement (-want +got):\n%s", diff)
 	}
