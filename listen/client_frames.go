@@ -16,23 +16,25 @@ type ClientInfo struct {
 	Version string `json:"version"`
 }
 
+// listenRequest is listenParams as a client sends them: requestMeta leaves out
+// an empty object, which clientCapabilities must not be.
+type listenRequest struct {
+	Meta struct {
+		ProtocolVersion    string     `json:"io.modelcontextprotocol/protocolVersion"`
+		ClientCapabilities struct{}   `json:"io.modelcontextprotocol/clientCapabilities"`
+		ClientInfo         ClientInfo `json:"io.modelcontextprotocol/clientInfo"`
+	} `json:"_meta"`
+	Notifications Filter `json:"notifications"`
+}
+
 // listenFrame is the params of a subscriptions/listen request.
 func listenFrame(info ClientInfo, f Filter) (jsontext.Value, error) {
 	if info.Name == "" {
 		info = ClientInfo{Name: version.Name, Version: version.Number()}
 	}
-	who, err := json.Marshal(info)
-	if err != nil {
-		return nil, fmt.Errorf("encode client info: %w", err)
-	}
-	params, err := json.Marshal(listenParams{
-		Meta: &requestMeta{
-			ProtocolVersion:    ProtocolVersion,
-			ClientCapabilities: jsontext.Value("{}"),
-			ClientInfo:         who,
-		},
-		Notifications: &f,
-	})
+	r := listenRequest{Notifications: f}
+	r.Meta.ProtocolVersion, r.Meta.ClientInfo = ProtocolVersion, info
+	params, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode listen: %w", err)
 	}
