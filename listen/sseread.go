@@ -18,9 +18,10 @@ var ErrEventTooLarge = errors.New("listen: server-sent event over the size limit
 
 // Event is one server-sent event.
 type Event struct {
-	Type string // "message" unless the stream named another
-	ID   string // the last event id in force, as the standard defines it
-	Data []byte // lines joined by \n; owned by the receiver
+	Type  string // "message" unless the stream named another
+	ID    string // the last event id in force, as the standard defines it
+	Retry string // the digits of a retry field of this event, else empty
+	Data  []byte // lines joined by \n; owned by the receiver
 }
 
 // EventReader reads a text/event-stream as the WHATWG standard defines it, to
@@ -36,13 +37,18 @@ type EventReader struct {
 	// Comment, when set, is called for each comment line. Servers keep an idle
 	// stream alive with them.
 	Comment func()
+	// All returns also what the standard does not dispatch for want of data: a
+	// bare id or retry, which matters to who passes a stream on.
+	All bool
 
 	started  bool // the byte order mark was looked for
 	skipLF   bool // the last line ended with CR: a following LF belongs to it
 	line     []byte
 	data     []byte
 	hasData  bool
+	bare     bool // an id or retry field was seen
 	typ, id  string
+	retry    string
 	retained int // bytes of the event so far, fields without use included
 }
 
@@ -159,25 +165,29 @@ func (e *EventReader) field() {
 		e.typ = text(value)
 	case "id":
 		if bytes.IndexByte(value, 0) < 0 {
-			e.id = text(value)
+			e.id, e.bare = text(value), true
+		}
+	case "retry":
+		if len(bytes.Trim(value, "0123456789")) == 0 {
+			e.retry, e.bare = string(value), len(value) > 0
 		}
 	}
 }
 
 // dispatch ends the event that a blank line ends.
 func (e *EventReader) dispatch() (Event, bool) {
-	ev := Event{Type: e.typ, ID: e.id}
+	ev := Event{Type: e.typ, ID: e.id, Retry: e.retry}
 	if ev.Type == "" {
 		ev.Type = "message"
 	}
-	ok := e.hasData
-	if ok {
+	ok := e.hasData || (e.All && e.bare)
+	if e.hasData {
 		ev.Data = e.data[:len(e.data)-1]
 		if !utf8.Valid(ev.Data) {
 			ev.Data = bytes.ToValidUTF8(ev.Data, []byte("\uFFFD"))
 		}
 	}
-	e.data, e.hasData, e.typ, e.retained = nil, false, "", 0
+	e.data, e.hasData, e.bare, e.typ, e.retry, e.retained = nil, false, false, "", "", 0
 	return ev, ok
 }
 

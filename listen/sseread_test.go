@@ -61,6 +61,24 @@ func TestEventReaderRules(t *testing.T) {
 	}
 }
 
+func TestEventReaderAll(t *testing.T) {
+	t.Parallel()
+	e := NewEventReader(strings.NewReader("id: 7\nretry: 500\n\nretry: 5x\n\n: c\n\nevent: up\n\ndata: x\n\n"), 0)
+	e.All = true
+	var got []Event
+	for {
+		ev, err := e.Next()
+		if err != nil {
+			break
+		}
+		got = append(got, ev)
+	}
+	want := []Event{{Type: "message", ID: "7", Retry: "500"}, {Type: "message", ID: "7", Data: []byte("x")}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // chunks is a reader that returns what it is told to, piece by piece.
 type chunks [][]byte
 

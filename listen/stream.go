@@ -140,13 +140,14 @@ type Stream struct {
 // Feed is the transport's end of a [Stream].
 type Feed struct{ s *Stream }
 
-// NewStream returns a stream with the honoured filter and the feed that fills
-// it: for an [Opener] of another transport than those of this package.
-// onClose, which may be nil, is called once when [Stream.Close] is called on a
-// stream that has not ended.
-func NewStream(honoured Filter, onClose func()) (*Stream, *Feed) {
-	s := newStream(honoured, onClose)
-	s.acknowledge(honoured, nil)
+// NewStream returns an acknowledged stream and the feed that fills it: for an
+// [Opener] of another transport than those of this package. asked is the filter
+// that was asked for, honoured what the server grants of it, refused why it
+// left URIs out, as far as it told. onClose, which may be nil, is called once
+// when [Stream.Close] is called on a stream that has not ended.
+func NewStream(asked, honoured Filter, refused map[string]error, onClose func()) (*Stream, *Feed) {
+	s := newStream(asked, onClose)
+	s.acknowledge(honoured, refused)
 	return s, &Feed{s}
 }
 

@@ -12,6 +12,9 @@ import (
 
 func uris(u ...string) Filter { return Filter{ResourceSubscriptions: u} }
 
+// granted is a stream that got what it asked for.
+func granted(f Filter, onClose func()) (*Stream, *Feed) { return NewStream(f, f, nil, onClose) }
+
 func drain(t *testing.T, s *Stream) []string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -23,7 +26,7 @@ func drain(t *testing.T, s *Stream) []string {
 // M-13: sub-resources belong to the watches above them.
 func TestStreamMatches(t *testing.T) {
 	t.Parallel()
-	s, feed := NewStream(uris("f:///a", "f:///a/b/", "f:///a/b/c", "memo://x", "q://r?k=1"), nil)
+	s, feed := granted(uris("f:///a", "f:///a/b/", "f:///a/b/c", "memo://x", "q://r?k=1"), nil)
 	for _, tt := range []struct {
 		update string
 		want   []string
@@ -66,7 +69,7 @@ func contains(list []string, s string) bool {
 // M-3, M-13: what is not fetched is a set.
 func TestStreamCoalesces(t *testing.T) {
 	t.Parallel()
-	s, feed := NewStream(uris("a:/1", "a:/2"), nil)
+	s, feed := granted(uris("a:/1", "a:/2"), nil)
 	for i := range 10_000 {
 		feed.Updated("a:/" + strconv.Itoa(2-i%2))
 		feed.Updated("a:/1/" + strconv.Itoa(i))
@@ -114,7 +117,7 @@ func TestStreamNarrowsAck(t *testing.T) {
 // B-013: the news before the end are told, then the end, again and again.
 func TestStreamEnd(t *testing.T) {
 	t.Parallel()
-	s, feed := NewStream(uris("a:/1"), func() { t.Error("the peer was told of the end that it made") })
+	s, feed := granted(uris("a:/1"), func() { t.Error("the peer was told of the end that it made") })
 	feed.Updated("a:/1")
 	feed.End(EndGraceful, nil)
 	feed.End(EndCancelled, nil) // B-020: the second of two ends is none
@@ -135,7 +138,7 @@ func TestStreamEnd(t *testing.T) {
 func TestStreamClose(t *testing.T) {
 	t.Parallel()
 	closes := 0
-	s, feed := NewStream(uris("a:/1"), func() { closes++ })
+	s, feed := granted(uris("a:/1"), func() { closes++ })
 	feed.Updated("a:/1")
 	s.Close()
 	s.Close()
