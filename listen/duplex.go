@@ -1,0 +1,284 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// Transport wraps a transport of an SDK server, other than HTTP, so that listens
+// on it are served by the hub, beside everything else that the SDK serves on it.
+// It takes requests for subscriptions/listen of revision 2026-07-28 and
+// cancellations of them out of what the SDK reads, and writes its frames between
+// those of the SDK.
+//
+// Of an [mcp.StdioTransport] or [mcp.IOTransport] it takes the bytes over, line
+// by line: ids are echoed as they came, also integers over 2^53, and a line that
+// is too long or no JSON-RPC message is answered with an error and skipped, where
+// the SDK would end the session. Other transports are wrapped message by message;
+// there an id is what the transport's decoder made of it.
+//
+// A peer that does not read is cut off after the write timeout, by closing the
+// transport. Closing the session ends its listens politely.
+func (h *Hub) Transport(inner mcp.Transport) mcp.Transport {
+	switch t := inner.(type) {
+	case *mcp.StdioTransport:
+		return &lineTransport{hub: h, reader: os.Stdin, writer: keepOpen{os.Stdout}, limit: t.MaxLineLength}
+	case *mcp.IOTransport:
+		return &lineTransport{hub: h, reader: t.Reader, writer: t.Writer, limit: t.MaxLineLength}
+	default:
+		return &messageTransport{hub: h, inner: inner}
+	}
+}
+
+// duplex is one connection that carries listens beside other messages.
+type duplex struct {
+	hub *Hub
+	out frameWriter
+	// writing is held (filled) by whoever writes a message: the hub or the SDK.
+	writing chan struct{}
+
+	mu      sync.Mutex // after listener.mu
+	listens map[string]*listener
+	closing bool          // no listen is taken any more
+	empty   chan struct{} // closed when closing and no listen is left
+}
+
+// frameWriter writes whole messages. Its methods are called one at a time, but
+// for abort.
+type frameWriter interface {
+	notify(method string, params []byte) error
+	// respond answers a request with result, or with e if that is not nil. An
+	// empty id is null.
+	respond(id string, result []byte, e *wireError) error
+	// abort closes the connection and so fails a write that is stuck.
+	abort()
+}
+
+// errStuck says that a peer did not take a message within the write timeout.
+var errStuck = errors.New("listen: peer does not read")
+
+func newDuplex(h *Hub, out frameWriter) *duplex {
+	return &duplex{
+		hub: h, out: out, writing: make(chan struct{}, 1),
+		listens: make(map[string]*listener), empty: make(chan struct{}),
+	}
+}
+
+// idKey is an id as a key of its type and value: 1 and "1" differ, and a string
+// is the same however it is escaped.
+func idKey(id jsontext.Value) string {
+	if id.Kind() != '"' {
+		return string(id)
+	}
+	s, err := jsontext.AppendUnquote([]byte{'"'}, id)
+	if err != nil {
+		return ""
+	}
+	return string(s)
+}
+
+// isModernListen reports whether a request is one that the hub serves.
+func isModernListen(method string, params jsontext.Value) bool {
+	if method != methodListen {
+		return false
+	}
+	var p struct {
+		Meta requestMeta `json:"_meta"`
+	}
+	return json.Unmarshal(params, &p) == nil && p.Meta.ProtocolVersion >= ProtocolVersion
+}
+
+// listen serves a request. The opening does not hold up the reader who calls.
+func (d *duplex) listen(ctx context.Context, id, params jsontext.Value) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l := &listener{hub: d.hub, id: string(id)}
+	l.sink = &duplexSink{pipe: d, key: idKey(id), cancel: cancel}
+	asked, f := d.accept(l, params)
+	if f != nil {
+		cancel()
+		_ = d.exclusive(func() error { return d.out.respond(l.id, nil, &f.wireError) })
+		return
+	}
+	d.hub.spawn(func() { d.open(ctx, l, *asked) })
+}
+
+// accept checks a listen and enters it.
+func (d *duplex) accept(l *listener, params jsontext.Value) (*Filter, *fault) {
+	lp, f := parseListen(params)
+	if f != nil {
+		return nil, f
+	}
+	if f := lp.check(d.hub.opts.MaxURIs); f != nil {
+		return nil, f
+	}
+	key := l.sink.(*duplexSink).key
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing {
+		return nil, faultShuttingDown()
+	}
+	if d.listens[key] != nil {
+		return nil, faultIDInUse()
+	}
+	if f := d.hub.admit(l); f != nil {
+		return nil, f
+	}
+	d.listens[key] = l
+	return lp.Notifications, nil
+}
+
+func (d *duplex) open(ctx context.Context, l *listener, asked Filter) {
+	honoured, refused := d.hub.subscribe(ctx, l, asked)
+	err := d.exclusive(func() error {
+		switch {
+		case !l.gone():
+			return d.out.notify(notificationAcknowledged, acknowledgementParams(l.id, honoured, refused))
+		case !l.sink.(*duplexSink).cancelled.Load():
+			return d.out.respond(l.id, nil, &faultShuttingDown().wireError)
+		}
+		return nil
+	})
+	if err != nil {
+		l.cut(err)
+	}
+	d.hub.opts.Logger.Debug("listen opened", idAttr(l.id))
+	l.activate(nil)
+}
+
+// cancel ends a listen as its client asked. Nothing is written for the id by
+// anybody who begins to write after that. It reports whether there was one.
+func (d *duplex) cancel(params jsontext.Value) bool {
+	var c cancelledParams
+	if json.Unmarshal(params, &c) != nil || len(c.RequestID) == 0 {
+		return false
+	}
+	d.mu.Lock()
+	l := d.listens[idKey(c.RequestID)]
+	d.mu.Unlock()
+	if l == nil {
+		return false
+	}
+	l.sink.(*duplexSink).cancelled.Store(true)
+	l.leave()
+	return true
+}
+
+// exclusive runs f, which writes messages, while nobody else writes. Waiting and
+// writing together may take the write timeout; then the connection is aborted.
+func (d *duplex) exclusive(f func() error) error {
+	overdue := make(chan struct{})
+	watchdog := time.AfterFunc(d.hub.opts.WriteTimeout, func() { close(overdue); d.out.abort() })
+	defer watchdog.Stop()
+	select {
+	case d.writing <- struct{}{}:
+	case <-overdue:
+		return errStuck
+	}
+	defer func() { <-d.writing }()
+	err := f()
+	if isClosed(overdue) {
+		return errStuck
+	}
+	return err
+}
+
+// hangUp ends all listens silently: the peer has gone.
+func (d *duplex) hangUp() {
+	for _, l := range d.close() {
+		l.leave()
+	}
+}
+
+// finish ends all listens politely, within the write timeout.
+func (d *duplex) finish() {
+	for _, l := range d.close() {
+		l.end()
+	}
+	timeout := time.NewTimer(d.hub.opts.WriteTimeout)
+	defer timeout.Stop()
+	select {
+	case <-d.empty:
+	case <-timeout.C:
+		d.hangUp()
+	}
+}
+
+// close takes no more listens and returns what is there.
+func (d *duplex) close() []*listener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closing = true
+	all := make([]*listener, 0, len(d.listens))
+	for _, l := range d.listens {
+		all = append(all, l)
+	}
+	d.checkEmptyLocked()
+	return all
+}
+
+func (d *duplex) forget(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.listens, key)
+	d.checkEmptyLocked()
+}
+
+func (d *duplex) checkEmptyLocked() {
+	if d.closing && len(d.listens) == 0 && !isClosed(d.empty) {
+		close(d.empty)
+	}
+}
+
+// duplexSink is one listen on a pipe.
+type duplexSink struct {
+	pipe   *duplex
+	key    string
+	cancel context.CancelFunc // ends the opening
+	// cancelled: the client wants no more messages, not even an answer.
+	cancelled atomic.Bool
+}
+
+var _ blockingSink = (*duplexSink)(nil)
+
+func (s *duplexSink) schedule(l *listener) {
+	s.pipe.hub.spawn(func() { l.drain(s) })
+}
+
+// write looks before each message whether the client has cancelled: the reader
+// takes the next message only after that was noted, so no answer to a later
+// request can be followed by a message for the cancelled id.
+func (s *duplexSink) write(l *listener, r *round) error {
+	out := s.pipe.out
+	return s.pipe.exclusive(func() error {
+		for _, t := range r.topics {
+			if l.gone() {
+				return nil
+			}
+			if err := out.notify(t.method, appendNotificationParams(nil, l.id, t)); err != nil {
+				return err
+			}
+		}
+		if !r.last || l.gone() {
+			return nil
+		}
+		// The specification asks for a result in one place and for a cancellation
+		// in another: clients get both, the result first (known fault B-020).
+		if err := out.respond(l.id, appendResultValue(nil, l.id), nil); err != nil {
+			return err
+		}
+		return out.notify(notificationCancelled, appendCancelledParams(nil, l.id))
+	})
+}
+
+func (s *duplexSink) close() {
+	s.cancel()
+	s.pipe.forget(s.key)
+}

@@ -1,0 +1,108 @@
+package listen
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// fault is a request that cannot be served, on its way to the peer: the error of
+// the response, and over HTTP the status. This file is the table of all of them;
+// each text says what to do.
+type fault struct {
+	status int
+	wireError
+}
+
+func newFault(status int, code int64, format string, args ...any) *fault {
+	return &fault{status: status, wireError: wireError{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+func (f *fault) with(dataFormat string, args ...any) *fault {
+	f.Data = jsontext.Value(fmt.Sprintf(dataFormat, args...))
+	return f
+}
+
+func faultBodyTooLarge(limit int64) *fault {
+	return newFault(http.StatusRequestEntityTooLarge, codeInvalidRequest,
+		"request body is over %d bytes: split the listen into several", limit)
+}
+
+func faultUnread(err error) *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, "read request body: %v", err)
+}
+
+func faultContentType() *fault {
+	return newFault(http.StatusUnsupportedMediaType, codeInvalidRequest, "send Content-Type: %s", mimeJSON)
+}
+
+func faultAccept() *fault {
+	return newFault(http.StatusNotAcceptable, codeInvalidRequest, "send Accept: %s, %s", mimeJSON, mimeEventStream)
+}
+
+func faultNoStream() *fault {
+	return newFault(http.StatusInternalServerError, codeInternalError,
+		"this server cannot stream here: something in front of it buffers responses")
+}
+
+func faultParse(err error) *fault {
+	return newFault(http.StatusBadRequest, codeParseError, "message is not JSON as JSON-RPC wants it: %s", truncate(err.Error(), 256))
+}
+
+func faultBatch() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, "send one message, not a batch: revision %s has none", ProtocolVersion)
+}
+
+func faultVersionTag() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, `send "jsonrpc":"2.0"`)
+}
+
+func faultID() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest,
+		"send an id: a string or an integer of at most %d bytes", maxID)
+}
+
+func faultIDInUse() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, "id belongs to a listen that is still open: choose another")
+}
+
+func faultHeaderMissing(name string) *fault {
+	return newFault(http.StatusBadRequest, codeHeaderMismatch, "send the header %s", name)
+}
+
+func faultHeaderMismatch(name, header, body string) *fault {
+	return newFault(http.StatusBadRequest, codeHeaderMismatch,
+		"header %s says %q and the body %q: make them equal", name, truncate(header, 64), truncate(body, 64))
+}
+
+func faultParams(err error) *fault {
+	return newFault(http.StatusBadRequest, codeInvalidParams, "params of %s: %s", methodListen, truncate(err.Error(), 256))
+}
+
+func faultMeta(key string) *fault {
+	return newFault(http.StatusBadRequest, codeInvalidParams, "send _meta field %q", key)
+}
+
+func faultNoFilter() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidParams, `send "notifications": what to listen for`)
+}
+
+func faultTooManyURIs(limit int) *fault {
+	return newFault(http.StatusBadRequest, codeInvalidParams,
+		"more than %d resourceSubscriptions: split the listen into several", limit).with(`{"limit":%d}`, limit)
+}
+
+func faultVersion(requested string) *fault {
+	return newFault(http.StatusBadRequest, codeUnsupportedVersion, "protocol version is not supported by %s", methodListen).
+		with(`{"supported":[%q],"requested":%s}`, ProtocolVersion, appendString(nil, truncate(requested, 64)))
+}
+
+func faultTooManyListens(limit int) *fault {
+	return newFault(http.StatusServiceUnavailable, codeTooManyListens,
+		"this server has its %d listens: end one, put more URIs into one, or try later", limit).with(`{"limit":%d}`, limit)
+}
+
+func faultShuttingDown() *fault {
+	return newFault(http.StatusServiceUnavailable, codeShuttingDown, "this server is shutting down: try again later")
+}
