@@ -1,0 +1,27 @@
+module github.com/ossicle/ossicle/bench
+
+go 1.26.0
+
+replace github.com/ossicle/ossicle => ../
+
+require (
+	github.com/modelcontextprotocol/go-sdk v1.8.0
+	github.com/ossicle/ossicle v0.0.0
+	github.com/wI2L/jsondiff v0.7.1
+	golang.org/x/sys v0.50.0
+)
+
+require (
+	github.com/go-json-experiment/json v1.27.2 // indirect
+	github.com/google/jsonschema-go v0.4.3 // indirect
+	github.com/segmentio/asm v1.2.1 // indirect
+	github.com/segmentio/encoding v0.5.4 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+	github.com/yosida95/uritemplate/v3 v3.0.2 // indirect
+	golang.org/x/oauth2 v0.35.0 // indirect
+	golang.org/x/sync v0.25.0 // indirect
+	golang.org/x/time v0.15.0 // indirect
+)
