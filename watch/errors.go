@@ -53,12 +53,16 @@ func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("check argument %s: %s; %s", e.Arg, e.Problem, e.Fix)
 }
 
-// FilterError says that an on_event program can never run (specification
-// W-111). It is final until the source text changes.
+// FilterError says that an on_event program cannot run (specification W-111).
+// It is final until the source text changes, unless it is Temporary.
 type FilterError struct {
 	Problem string // the interpreter's message
 	Hint    string // what may be done about it, if known
 	Err     error  // the interpreter's error
+	// Temporary says that the cause may lie elsewhere: a name that is unknown may
+	// be a tool of a server that did not answer, a run that did not end may have
+	// lacked a processor.
+	Temporary bool
 }
 
 func (e *FilterError) Error() string {
