@@ -36,7 +36,8 @@ type Engine interface {
 	Turn(ctx context.Context, p Prompt) (Outcome, error)
 	// Cancel asks the agent to end the running turn; that Turn then returns.
 	// It waits for the request to be sent, not for the effect. Without a turn
-	// it does nothing.
+	// it asks the agent to end what it does on its own account, where the
+	// protocol has a way for that; else it does nothing.
 	Cancel(ctx context.Context) error
 	// Close ends the agent and everything it started, and waits for it. A Turn
 	// in flight returns ErrClosed. It is idempotent.
@@ -186,7 +187,8 @@ func (e *ExitError) Error() string {
 func (e *ExitError) Unwrap() error { return e.Err }
 
 // Sink takes the events of an engine in their order. It may be called from
-// several goroutines, returns quickly and never calls back into the engine.
+// several goroutines and returns quickly. It calls nothing of the engine but the
+// Reply of the event that it was given, so an engine must bear that.
 type Sink func(Event)
 
 // Event is something that an agent does: [Text], [Thought], [ToolCall],
@@ -247,7 +249,7 @@ type Permission struct {
 	Options []PermissionOption
 	// Reply answers with the ID of an option, or with "" when nobody decides;
 	// the turn is then cancelled by the agent. The first answer counts. It does
-	// not block.
+	// not block, and it may be called before the sink has returned.
 	Reply func(option string)
 }
 
@@ -288,7 +290,8 @@ type Progress struct{ What string }
 // is nothing or mid-turn delivery is off.
 type Drain struct {
 	// Reply hands over the parts. A nil error means that they are written to
-	// the agent as the answer to its request. It does not block for long.
+	// the agent as the answer to its request. It does not block for long, and
+	// it is called before the sink returns.
 	Reply func(Prompt) error
 }
 

@@ -1,0 +1,234 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/logattr"
+)
+
+// life is the agent's process or loop, as far as the session knows it. Only the
+// worker, and end after it, starts and closes engines.
+type life struct {
+	engine   Engine // nil before the first start and after a failed one
+	info     Info
+	dead     bool // it exited; the next turn starts another
+	warm     bool // start it without waiting for a turn
+	count    int  // lives so far; events carry the number of theirs
+	spent    bool // the start that is no restart has been used
+	restarts []time.Time
+	primed   bool // it has the standing instruction
+}
+
+// ensureEngine makes sure that an agent is there to take a prompt.
+func (s *Session) ensureEngine(ctx context.Context) (Engine, error) {
+	s.mu.Lock()
+	s.engine.warm = false
+	if s.engine.engine != nil && !s.engine.dead {
+		defer s.mu.Unlock()
+		return s.engine.engine, nil
+	}
+	err := s.allowStart(time.Now())
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	s.closeEngine(ctx)
+	s.publish(Update{Stream: StreamAgent, Event: EventStarting})
+	engine, info, err := s.startEngine(ctx)
+	if err != nil {
+		err = fmt.Errorf("start agent: %w", err)
+		s.reportExit(ctx, err)
+		return nil, err
+	}
+	s.reportStart(ctx, engine, info)
+	return engine, nil
+}
+
+// allowStart keeps the restart budget; the first start is free (N-2).
+func (s *Session) allowStart(now time.Time) error {
+	l := &s.engine
+	if !l.spent {
+		l.spent = true
+		return nil
+	}
+	for len(l.restarts) > 0 && now.Sub(l.restarts[0]) >= s.opts.RestartWindow {
+		l.restarts = l.restarts[1:]
+	}
+	if len(l.restarts) >= s.opts.Restarts {
+		return &RestartError{Restarts: s.opts.Restarts, Window: s.opts.RestartWindow, Until: l.restarts[0].Add(s.opts.RestartWindow)}
+	}
+	l.restarts = append(l.restarts, now)
+	return nil
+}
+
+func (s *Session) startEngine(ctx context.Context) (Engine, Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.StartTime)
+	defer cancel()
+	engine, err := s.newEngine()
+	if err != nil {
+		return nil, Info{}, err
+	}
+	s.mu.Lock()
+	s.engine.count++
+	s.engine.engine, s.engine.dead, s.engine.primed = engine, false, false
+	n := s.engine.count
+	opts := StartOptions{Dir: s.opts.Dir, Env: s.opts.Env, System: s.opts.System, Resume: s.meta.Conversation}
+	s.mu.Unlock()
+	if s.opts.MCPServers != nil {
+		opts.MCPServers, err = s.opts.MCPServers(ctx)
+	}
+	if err == nil && s.opts.Tools != nil {
+		opts.Tools = s.opts.Tools(ctx)
+	}
+	var info Info
+	if err == nil {
+		events := context.WithoutCancel(ctx)
+		info, err = engine.Start(ctx, opts, func(ev Event) { s.event(events, n, ev) })
+	}
+	if err != nil {
+		return nil, Info{}, errors.Join(err, s.dropEngine(engine))
+	}
+	return engine, info, nil
+}
+
+// dropEngine closes an engine and forgets it.
+func (s *Session) dropEngine(engine Engine) error {
+	err := engine.Close()
+	s.mu.Lock()
+	if s.engine.engine == engine {
+		s.engine.engine = nil
+	}
+	s.mu.Unlock()
+	return err
+}
+
+func (s *Session) reportStart(ctx context.Context, engine Engine, info Info) {
+	s.mu.Lock()
+	s.engine.info = info
+	s.engine.primed = info.Resumed || info.System || s.opts.System == ""
+	if !info.Resumed {
+		s.told = "" // a fresh conversation has not been told anything
+	}
+	if s.engine.engine != engine {
+		s.engine.dead = true
+	}
+	s.meta.Conversation, s.meta.UpdatedAt = info.Conversation, time.Now()
+	s.meta.Agent = info.Name
+	if info.Version != "" {
+		s.meta.Agent += " " + info.Version
+	}
+	agent := s.meta.Agent
+	s.mu.Unlock()
+	s.transcript.add(Entry{Kind: EntryAgent, Title: "started", Text: agent, ID: info.Conversation})
+	s.publish(Update{Stream: StreamAgent, Event: EventStarted, Name: agent, ID: info.Conversation})
+	s.log.LogAttrs(ctx, slog.LevelInfo, "agent.started", logattr.Session(s.id), agentName(agent))
+	s.saveMeta(ctx)
+}
+
+// reportExit tells of a death once.
+func (s *Session) reportExit(ctx context.Context, err error) {
+	s.transcript.add(Entry{Kind: EntryAgent, Title: "exited", Error: err.Error()})
+	s.publish(Update{Stream: StreamAgent, Event: EventExited, Error: err.Error()})
+	s.log.LogAttrs(ctx, slog.LevelWarn, "agent.exited", logattr.Session(s.id), logattr.Err(err))
+}
+
+// saveMeta writes the description; a failing store is logged, no more.
+func (s *Session) saveMeta(ctx context.Context) {
+	s.mu.Lock()
+	meta := s.meta
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
+	defer cancel()
+	if err := s.store.Save(ctx, meta); err != nil {
+		s.log.LogAttrs(ctx, slog.LevelError, "session.save_failed", logattr.Session(s.id), logattr.Err(err))
+	}
+}
+
+// closeEngine ends the engine, if there is one.
+func (s *Session) closeEngine(ctx context.Context) {
+	s.mu.Lock()
+	engine := s.engine.engine
+	s.engine.engine = nil
+	s.mu.Unlock()
+	if engine == nil {
+		return
+	}
+	if err := engine.Close(); err != nil && !errors.Is(err, ErrClosed) {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "agent.close_failed", logattr.Session(s.id), logattr.Err(err))
+	}
+}
+
+// exited marks the current life as over.
+func (s *Session) exited(ctx context.Context, n int, err error) {
+	s.mu.Lock()
+	first := n == s.engine.count && !s.engine.dead && s.engine.engine != nil
+	if first {
+		s.engine.dead = true
+		s.endAside()
+		clear(s.tools)
+	}
+	questions := s.perms.of(n)
+	s.mu.Unlock()
+	if !first {
+		return
+	}
+	for _, q := range questions {
+		s.answer(q, "", "the agent exited")
+	}
+	s.reportExit(ctx, err)
+	s.ring()
+}
+
+// Reset ends the run, if any, and the agent's conversation: the next turn
+// starts afresh. The transcript stays and says so. What waits in the queue
+// stays there. It returns when the old agent is gone.
+func (s *Session) Reset(ctx context.Context) error {
+	done := make(chan struct{})
+	s.mu.Lock()
+	if s.state != open {
+		s.mu.Unlock()
+		return ErrClosed
+	}
+	s.resets = append(s.resets, done)
+	if s.active != nil {
+		s.active.stop(errReset)
+	}
+	s.mu.Unlock()
+	s.ring()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// reset does what Reset asked for; the worker calls it between runs.
+func (s *Session) reset(ctx context.Context) {
+	s.mu.Lock()
+	resets := s.resets
+	s.resets = nil
+	s.mu.Unlock()
+	if len(resets) == 0 {
+		return
+	}
+	s.closeEngine(ctx)
+	s.mu.Lock()
+	s.meta.Conversation, s.told = "", ""
+	s.engine.info, s.engine.spent, s.engine.restarts = Info{}, false, nil
+	clear(s.tools)
+	s.busy = busy{}
+	s.mu.Unlock()
+	s.transcript.add(Entry{Kind: EntryAgent, Title: "reset"})
+	s.publish(Update{Stream: StreamRuntime, Event: EventReset})
+	s.saveMeta(ctx)
+	for _, c := range resets {
+		close(c)
+	}
+}
+
+func agentName(name string) slog.Attr { return slog.String("agent", name) }
