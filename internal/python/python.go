@@ -39,6 +39,19 @@ type Engine interface {
 	Close() error
 }
 
+// Checker is an optional power of an [Engine]: it finds, without running the
+// program, names that are unknown in branches that a dry run does not take
+// (specification W-111, W-265).
+type Checker interface {
+	// Check looks at source, in which the given names are known besides the
+	// built-in ones. It returns nil, an *Error of type NameError for the first
+	// unknown name by position, ctx's error, or another error when the check
+	// could not be made. It prefers silence to a false alarm: a name that the
+	// source also mentions where it does not read it, which is where it may
+	// assign it, counts as known.
+	Check(ctx context.Context, source string, names []string) error
+}
+
 // ScopeOptions configure one scope.
 type ScopeOptions struct {
 	// Name is the file name that tracebacks show, for instance "on_event.py".
@@ -51,14 +64,19 @@ type ScopeOptions struct {
 	// An *Error that it returns is raised in the program as that exception
 	// type; any other error becomes a RuntimeError. Nil means that there are
 	// no host functions.
+	//
+	// ctx ends with the run at the latest, and Call must return soon after:
+	// Run waits for it, but not for ever.
 	Call func(ctx context.Context, call Call) (json.RawMessage, error)
 }
 
-// Call is one call of a host function by the program.
+// Call is one call of a host function by the program. A value without a JSON
+// shape, such as a function or a date, arrives as the string str(value), also
+// inside a container.
 type Call struct {
 	Name   string
 	Args   []json.RawMessage          // positional arguments
-	Kwargs map[string]json.RawMessage // keyword arguments
+	Kwargs map[string]json.RawMessage // keyword arguments; nil when there are none
 }
 
 // Limits bound one run. Zero fields take the defaults of this package.
@@ -77,9 +95,13 @@ type Scope interface {
 	// name first. The result is the value of the last expression statement.
 	//
 	// Errors: *Error when the program raised or did not compile, *LimitError
-	// when a limit ended it, ErrClosed, or ctx's error. After an *Error the
-	// variables that were assigned so far persist, as in a REPL. After a
-	// *LimitError the scope is as it was before the run.
+	// when a limit ended it, ErrClosed, ctx's error, or another error when the
+	// run could not be made at all (an input that is not JSON, no interpreter).
+	// After an *Error the variables that were assigned so far persist, as in a
+	// REPL. After any other error the scope is as it was before the run.
+	//
+	// Host calls that the program did not await are awaited before Run returns,
+	// and the failure of one is the run's *Error: no call fails in silence.
 	Run(ctx context.Context, source string, inputs map[string]json.RawMessage, lim Limits) (Result, error)
 	// Names lists the global variables that the programs have assigned,
 	// sorted, without inputs and host functions.
@@ -91,11 +113,15 @@ type Scope interface {
 // Result is what a run left behind.
 type Result struct {
 	// Value is the last expression's value as compact JSON, key order and
-	// integers exact, for values that have a JSON shape; otherwise nil.
+	// integers exact, for values that have a JSON shape; otherwise nil. Tuples
+	// and sets are arrays; a dict key that is a number, a bool or None is
+	// spelled as json.dumps does it; floats keep their point (1.0). NaN,
+	// infinities, bytes, dates, functions and instances have no JSON shape, nor
+	// has a container of one. No value and None are null.
 	Value json.RawMessage
 	// None says that there was no value or that it was None.
 	None bool
-	// Text is str(value): the string itself for a string.
+	// Text is str(value): the string itself for a string, and empty for None.
 	Text string
 	// Output is the printed text, cut at Limits.Output.
 	Output string
@@ -137,9 +163,19 @@ func (e *Error) Static() bool {
 	return false
 }
 
+// The kinds of a LimitError.
+const (
+	LimitTime      = "time"
+	LimitMemory    = "memory" // while running, or of the variables that would persist
+	LimitRecursion = "recursion"
+	LimitSource    = "source"
+	LimitResult    = "result" // the last value is too large to hand over
+	LimitCrash     = "crash"  // the interpreter died of the program
+)
+
 // LimitError says which limit ended a run.
 type LimitError struct {
-	Limit string // "time", "memory", "recursion", "source" or "crash"
+	Limit string // one of the constants above
 	Text  string // what was exceeded, with the bound
 }
 
