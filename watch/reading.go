@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ossicle/ossicle/internal/jsonx"
+	"github.com/ossicle/ossicle/listen"
 )
 
 // Shape tells how a resource is read for changes (specification W-017).
@@ -18,18 +19,12 @@ const (
 	ShapeEventLog Shape = "event-log"
 )
 
-// Media types of event logs. Readers treat both alike.
-const (
-	eventLogMIME       = "application/vnd.ossicle.events+json"
-	eventLogMIMECompat = "application/vnd.asyncai.events+json"
-)
-
 func shapeOf(mimeType string) Shape {
 	base, _, err := mime.ParseMediaType(mimeType)
 	if err != nil {
 		base = strings.ToLower(strings.TrimSpace(mimeType))
 	}
-	if base == eventLogMIME || base == eventLogMIMECompat {
+	if base == listen.EventLogMIME || base == listen.EventLogMIMECompat {
 		return ShapeEventLog
 	}
 	return ShapeState

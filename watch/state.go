@@ -170,14 +170,18 @@ func (s *State) tail(offset, head int) int {
 	return max(head, sort.Search(len(s.items), func(i int) bool { return int(s.items[i].start) >= offset }))
 }
 
+// standIn stands for the items that follow the middle. No beginning of a value
+// can absorb it: not a number, not a string, not an escape.
+const standIn = "{}"
+
 // scanMiddle scans body[from:to], which is either the rest of the document or
 // ends where a known item begins: a stand-in takes its place.
 func scanMiddle(body []byte, from, to int, afterComma bool) ([]item, bool) {
 	rest := to == len(body)
-	doc := make([]byte, 0, to-from+len("[0]"))
+	doc := make([]byte, 0, to-from+len("[]")+len(standIn))
 	doc = append(append(doc, '['), body[from:to]...)
 	if !rest {
-		doc = append(doc, "0]"...)
+		doc = append(append(doc, standIn...), ']')
 	}
 	var items []item
 	list, err := jsonx.ScanList(doc, keyPaths, func(at jsonx.Span, found []jsonx.Span) {
@@ -187,7 +191,9 @@ func scanMiddle(body []byte, from, to int, afterComma bool) ([]item, bool) {
 		return nil, false
 	}
 	if !rest {
-		return items[:len(items)-1], true
+		// It is an item of its own only if the middle ended between items.
+		last := len(items) - 1
+		return items[:max(last, 0)], last >= 0 && int(items[last].start) == to
 	}
 	return items, len(items) > 0 || !afterComma // [1,] is no list
 }
