@@ -18,6 +18,8 @@ type outcome struct {
 	name  string
 	value json.RawMessage
 	err   error
+	// excused is that of the open call.
+	excused bool
 }
 
 // callSet runs the host calls of one run. Each has a goroutine; drain waits for
@@ -26,11 +28,19 @@ type callSet struct {
 	fn func(context.Context, python.Call) (json.RawMessage, error)
 
 	mu      sync.Mutex
-	made    int       // calls so far
-	open    []uint32  // calls without an outcome that was taken
-	running int       // calls whose function has not returned
-	ready   []outcome // at most one per call
+	made    int        // calls so far
+	open    []openCall // calls without an outcome that was taken
+	running int        // calls whose function has not returned
+	ready   []outcome  // at most one per call
 	bell    chan struct{}
+}
+
+// openCall is a call whose outcome nobody took yet.
+type openCall struct {
+	id uint32
+	// excused says that the program may have awaited it in vain: an error of
+	// another call came first, which ends a gather.
+	excused bool
 }
 
 func newCallSet(fn func(context.Context, python.Call) (json.RawMessage, error)) *callSet {
@@ -41,7 +51,7 @@ func newCallSet(fn func(context.Context, python.Call) (json.RawMessage, error)) 
 func (c *callSet) start(ctx context.Context, id uint32, call python.Call) {
 	c.mu.Lock()
 	c.running++
-	c.open = append(c.open, id)
+	c.open = append(c.open, openCall{id: id})
 	c.mu.Unlock()
 	go func() {
 		value, err := c.fn(ctx, call)
@@ -62,17 +72,39 @@ func (c *callSet) take() []outcome {
 	defer c.mu.Unlock()
 	out := c.ready
 	c.ready = nil
-	for _, o := range out {
-		c.open = slices.DeleteFunc(c.open, func(id uint32) bool { return id == o.id })
+	for i, o := range out {
+		c.open = slices.DeleteFunc(c.open, func(open openCall) bool {
+			if open.id == o.id {
+				out[i].excused = open.excused
+			}
+			return open.id == o.id
+		})
 	}
 	return out
+}
+
+// excuse notes that the program is told of an error while other calls are open.
+func (c *callSet) excuse() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.open {
+		c.open[i].excused = true
+	}
+}
+
+// isOwing reports whether a call is open that the program cannot have awaited
+// in vain.
+func (c *callSet) isOwing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(c.open, func(open openCall) bool { return !open.excused })
 }
 
 // isOpen reports whether an outcome of the call can still be taken.
 func (c *callSet) isOpen(id uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Contains(c.open, id)
+	return slices.ContainsFunc(c.open, func(open openCall) bool { return open.id == id })
 }
 
 func (c *callSet) isRunning() bool {

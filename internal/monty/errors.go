@@ -55,7 +55,12 @@ func exceptionOf(body []byte) *python.Error {
 	return e
 }
 
+// decodeFrame reads one frame of a traceback. Some exceptions come with a frame
+// that is not in any program and points nowhere; it is left out.
 func decodeFrame(e *python.Error, b []byte) {
+	if strings.HasPrefix(text(b, 1), "\x00") {
+		return
+	}
 	e.Line, e.Col, e.Func, e.SourceLine = 0, 0, "", ""
 	_ = fields(b, func(f field) error {
 		switch f.num {

@@ -18,10 +18,11 @@ const (
 	// it got was dead before the program began.
 	staleTries = 3
 	// residentMin is the size of a dump, in bytes, from which it is worth finding
-	// the child that holds it already. residentFeeds bounds what such a session
-	// may grow before it is loaded anew.
-	residentMin   = 16 << 10
-	residentFeeds = 64
+	// the child that holds it already.
+	residentMin = 16 << 10
+	// A session that goes on without being loaded anew keeps a copy of each
+	// source. It may grow by a quarter of the dump, or by residentSlack bytes.
+	residentSlack = 4 << 10
 )
 
 // run is one program on its way through an interpreter.
@@ -135,8 +136,8 @@ func (r *run) feed(ctx context.Context) (event, error) {
 		return event{}, err
 	}
 	inputs, prelude := unfold(r.inputs)
-	if prelude == "" && st != nil && r.w.holds == st.id && r.w.feeds < residentFeeds {
-		r.w.feeds++
+	if prelude == "" && st != nil && st == r.mem.state && r.w.holds == st.id && r.w.grown <= max(residentSlack, len(st.dump)/4) {
+		r.w.grown += len(r.source)
 		r.w.holds = 0
 		r.w.out = appendFeed(r.w.out[:0], r.source, inputs)
 		if err := r.w.send(); err != nil {
@@ -312,11 +313,11 @@ func (r *run) save(ctx context.Context) error {
 func (r *run) settle(ctx context.Context) error {
 	for {
 		for _, o := range r.calls.take() {
-			if o.err != nil {
+			if o.err != nil && !o.excused {
 				return unawaited(o)
 			}
 		}
-		if !r.calls.isRunning() {
+		if !r.calls.isOwing() {
 			return nil
 		}
 		select {

@@ -135,6 +135,9 @@ func (r *run) futures(ctx context.Context, ev event) (event, error) {
 			return event{}, err
 		}
 		for _, o := range outcomes {
+			if o.err != nil {
+				r.calls.excuse()
+			}
 			results = r.appendFuture(results, o)
 		}
 	}

@@ -44,7 +44,7 @@ type worker struct {
 	out    []byte // scratch for requests
 
 	holds   uint64 // id of the state that the session in the child is in; 0: unknown
-	feeds   int    // programs fed since that session was loaded
+	grown   int    // bytes of source fed since that session was loaded
 	runs    int
 	address uint64 // bytes of address space granted
 }
@@ -162,7 +162,7 @@ func (w *worker) expect(ev event, kind protowire.Number) error {
 // what then appended. errStale says that the child was dead before it read
 // anything.
 func (w *worker) reset(st *state, count uint64, fresh session, then func(b []byte) []byte) error {
-	w.holds, w.feeds = 0, 0
+	w.holds, w.grown = 0, 0
 	w.out = appendFrame(w.out[:0], reqReset, nil)
 	if st == nil {
 		w.out = appendFrame(w.out, reqConfigure, fresh.body())
