@@ -17,6 +17,7 @@ type item struct {
 	notice  *Notice
 	ack     func(Ack)
 	failed  int  // turns that carried it and broke
+	woken   bool // its owner knows that a turn with it began
 	offered bool // to the running turn, which did not take it
 }
 
@@ -83,6 +84,21 @@ func (q *queue) drain() []*item {
 	taken := q.items
 	q.items, q.inputs, q.notices = nil, 0, 0
 	return taken
+}
+
+// dropSeen takes out the notices that a completed turn has carried already.
+func (q *queue) dropSeen() []*item {
+	var dropped []*item
+	q.items = slices.DeleteFunc(q.items, func(it *item) bool {
+		if it.notice == nil || !q.seen.has(it.id) {
+			return false
+		}
+		dropped = append(dropped, it)
+		delete(q.known, it.id)
+		q.count(it, -1)
+		return true
+	})
+	return dropped
 }
 
 // recent is a bounded set of strings; the oldest leaves first.

@@ -260,17 +260,23 @@ func (s *Session) act(work context.Context, st step, workers *sync.WaitGroup) {
 // When that fails the session drains, so that what waits is handed back.
 func (s *Session) begin(ctx context.Context) error {
 	meta, seen, err := s.recall(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if err != nil {
-		s.drainLocked()
+		s.Close()
 		return fmt.Errorf("run session: %w", err)
 	}
-	if meta != nil {
-		s.meta.Conversation, s.meta.CreatedAt, s.meta.Agent = meta.Conversation, meta.CreatedAt, meta.Agent
-	}
+	s.mu.Lock()
 	for _, id := range seen {
 		s.queue.seen.add(id)
+	}
+	known := s.queue.dropSeen()
+	s.mu.Unlock()
+	for _, it := range known {
+		it.ack(Ack{State: AckSeen})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if meta != nil {
+		s.meta.Conversation, s.meta.CreatedAt, s.meta.Agent = meta.Conversation, meta.CreatedAt, meta.Agent
 	}
 	if s.state != fresh {
 		return nil // closed before it ran

@@ -207,7 +207,8 @@ func (s *Session) tellWoken(r *run) {
 	r.tell = len(r.items)
 	s.mu.Unlock()
 	for _, it := range fresh {
-		if it.notice != nil {
+		if it.notice != nil && !it.woken { // once, also over a second turn
+			it.woken = true
 			it.ack(Ack{State: AckWoken, Run: r.id})
 			s.publishNotice(it, EventNoticeWoken, Update{Run: r.id})
 		}

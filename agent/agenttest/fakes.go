@@ -66,7 +66,7 @@ func (a *Acks) For(id string) func(agent.Ack) {
 		if n := len(seq); n > 0 && (seq[n-1] == agent.AckSeen || seq[n-1] == agent.AckUndelivered) {
 			a.faults = append(a.faults, fmt.Sprintf("%s: %s after %s", id, ack.State, seq[n-1]))
 		}
-		if ack.State == agent.AckSeen && !slices.Contains(seq, agent.AckWoken) {
+		if ack.State == agent.AckSeen && ack.Run != "" && !slices.Contains(seq, agent.AckWoken) {
 			a.faults = append(a.faults, id+": seen without woken")
 		}
 		a.states[id] = append(seq, ack.State)
