@@ -61,6 +61,8 @@ func repair(e *jsonrpc.Error, text string) *jsonrpc.Error {
 		out.Code, out.Message = codeInvalidRequest, text+": send initialize first, or the _meta of revision "+modernVersion+" with each request"
 	case strings.HasPrefix(text, `duplicate "initialize"`):
 		out.Code, out.Message = codeInvalidRequest, "this session is initialized already: open a new one, or go on with it"
+	case e.Code == 0 && strings.HasPrefix(text, "handling '"):
+		out.Code = codeInvalidParams // params that cannot be decoded
 	case e.Code == 0, isLegacyRange(e.Code):
 		// Zero is the SDK's lack of a code; the other range is no longer to be used.
 		out.Code = codeInternal

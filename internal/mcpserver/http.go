@@ -184,6 +184,19 @@ func (h *httpHandler) serveLegacy(w http.ResponseWriter, r *http.Request, f *fra
 	sw.onBegin = func(header http.Header) { reserved.begin(header.Get(headerSession)) }
 	defer sw.finish()
 	h.legacy.ServeHTTP(sw, r)
+	if id := sw.header.Get(headerSession); id != "" && h.session(id) == nil {
+		h.sessions.forget(id) // initialize failed, and the SDK dropped the session
+	}
+}
+
+// session finds a legacy session of the SDK.
+func (h *httpHandler) session(id string) *mcp.ServerSession {
+	for ss := range h.s.mcp.Sessions() {
+		if ss.ID() == id {
+			return ss
+		}
+	}
+	return nil
 }
 
 // pinned is the body of an initialize that asks for a revision we know.
@@ -219,10 +232,8 @@ func (h *httpHandler) pass(to http.Handler, w http.ResponseWriter, r *http.Reque
 
 // endSession closes a legacy session of the SDK.
 func (h *httpHandler) endSession(id string) {
-	for ss := range h.s.mcp.Sessions() {
-		if ss.ID() == id {
-			_ = ss.Close()
-		}
+	if ss := h.session(id); ss != nil {
+		_ = ss.Close()
 	}
 }
 

@@ -166,7 +166,7 @@ func afterOf(meta mcp.Meta) (*int64, error) {
 	case float64:
 		n = int64(v)
 		// Over 2^53 a JSON number has lost its last digits on the way here.
-		if float64(n) != v || n > 1<<53 {
+		if float64(n) != v || n >= 1<<53 {
 			err = strconv.ErrRange
 		}
 	case string:

@@ -49,6 +49,8 @@ func newStreamWriter(w http.ResponseWriter, f *frame, keepAlive time.Duration) *
 		s.id, s.patient = f.ID, f.isCall() && f.method() != methodInitialize
 	}
 	if keepAlive > 0 {
+		s.mu.Lock() // for remind, which may be first
+		defer s.mu.Unlock()
 		s.timer = time.AfterFunc(keepAlive, s.remind)
 	}
 	return s
@@ -183,12 +185,15 @@ func (s *streamWriter) finish() {
 		return
 	}
 	code := int64(codeInvalidRequest)
-	if s.status >= http.StatusInternalServerError {
-		code = codeInternal
-	}
 	text := strings.TrimSpace(s.plain.String())
-	if s.status == http.StatusNotFound {
+	switch {
+	case s.status >= http.StatusInternalServerError:
+		code = codeInternal
+	case s.status == http.StatusNotFound:
 		text += ": send initialize again, without " + headerSession
+	case s.id != nil && strings.HasPrefix(text, "JSON RPC not handled"):
+		// Of legacy revisions; an answer as any other.
+		s.status, code, text = http.StatusOK, codeMethodNotFound, "method"+strings.TrimPrefix(text, "JSON RPC not handled:")
 	}
 	s.arm()
 	defer s.disarm()
