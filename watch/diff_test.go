@@ -130,7 +130,7 @@ func TestDiffTypes(t *testing.T) {
 // W-036: what is too deep or too large is text and never a panic.
 func TestDiffHostileBodies(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat(`[`, 100_000) + strings.Repeat(`]`, 100_000)
+	deep := strings.Repeat(`[`, 20_000) + strings.Repeat(`]`, 20_000)
 	bodies := []string{
 		deep, `[` + deep + `]`, "", "\x00", "[", "[]]", "[1,]", "[,1]", "{}", "[[[]]]", "\xff\xfe", "[\"\xff\"]", "null", "[null]", `[{"metadata":null}]`,
 		`[{"metadata":{"uid":{}}}]`, `[{"id":[1]}]`, `[{"id":1},{"id":1},1,1,null,null]`, `{"":{"":{"":{"":1}}}}`, " [1 ,2 ] ", "[1,2]x",

@@ -133,7 +133,7 @@ func TestEventLogAnswersToACursor(t *testing.T) {
 func TestEventLogAtMostOnce(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 6))
-	for round := range 500 {
+	for round := range 120 {
 		const size = 8
 		named := round%2 == 0
 		id, seq := 1, int64(0)
