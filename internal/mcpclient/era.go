@@ -78,6 +78,7 @@ type handshake struct {
 	// The SDK's goroutine alone uses these.
 	verdict error              // set when initialize must not be sent
 	drop    context.CancelFunc // ends the probe that was not awaited
+	tap     *tap               // of that probe
 }
 
 func newHandshake(bound time.Duration, pipe bool, table *taps) *handshake {
@@ -144,6 +145,7 @@ func (h *handshake) probe(ctx context.Context, next mcp.MethodHandler, req mcp.R
 	case <-ctx.Done():
 		return nil, 0, context.Cause(ctx)
 	}
+	h.tap = t
 	h.wg.Go(func() {
 		o := <-got
 		h.late <- o.err
@@ -209,6 +211,9 @@ func (h *handshake) initialize(ctx context.Context, next mcp.MethodHandler, req 
 		select {
 		case o := <-got:
 			cancel()
+			if o.err == nil && h.answered() {
+				return nil, errSlow
+			}
 			if o.err == nil {
 				return o.res, nil
 			}
@@ -227,6 +232,16 @@ func (h *handshake) initialize(ctx context.Context, next mcp.MethodHandler, req 
 			late = nil
 		}
 	}
+}
+
+// answered reports whether the probe that was not awaited got its answer after
+// all. The tap knows first: it sees messages in the order of the wire.
+func (h *handshake) answered() bool {
+	if h.tap == nil {
+		return false
+	}
+	raw, _ := h.tap.result()
+	return raw != nil
 }
 
 func transient(status int) bool {

@@ -148,12 +148,16 @@ func (f *fake) handle(raw []byte, send func(string), end func()) {
 			if f.words["slow-probe"] {
 				time.Sleep(f.slow)
 			}
-			result(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions":["2026-07-28"],` + caps + `,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}}}`)
+			versions := "2026-07-28"
+			if f.words["lists-legacy"] {
+				versions = "2025-11-25"
+			}
+			result(`{"resultType":"complete","ttlMs":0,"cacheScope":"private","supportedVersions":["` + versions + `"],` + caps + `,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"fake","version":"1"}}}`)
 		}
 	case "initialize":
 		switch {
 		case f.words["silent"]:
-		case old, f.words["slow-probe"]:
+		case old, f.words["slow-probe"], f.words["lists-legacy"]:
 			result(`{"protocolVersion":"2025-11-25",` + caps + `,` + info + `}`)
 		default:
 			fail(-32022, "unsupported protocol version")

@@ -255,6 +255,8 @@ func TestServerEras(t *testing.T) {
 	}{
 		{"legacy", "2025-11-25", 0, 2 * time.Second},
 		{"exits-on-probe", "2025-11-25", 0, 3 * time.Second},
+		{"legacy lists-legacy", "2025-11-25", 0, 3 * time.Second},
+		{"lists-legacy", "2025-11-25", 0, 3 * time.Second},
 		{"mute-probe", "2025-11-25", 100 * time.Millisecond, 3 * time.Second},
 		{"slow-probe", "2026-07-28", 400 * time.Millisecond, 4 * time.Second},
 		{"exits-on-probe slow-start", "2025-11-25", 0, 4 * time.Second},
@@ -262,7 +264,7 @@ func TestServerEras(t *testing.T) {
 		t.Run(tt.words, func(t *testing.T) {
 			t.Parallel()
 			o := quick()
-			if !strings.HasPrefix(tt.words, "legacy") && tt.words != "exits-on-probe" {
+			if strings.Contains(tt.words, "mute") || strings.Contains(tt.words, "slow") {
 				o.ProbeTimeout = 100 * time.Millisecond
 			}
 			s := newTestPool(t, o, stdioSpec(tt.words))
