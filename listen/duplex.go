@@ -98,16 +98,14 @@ func isModernListen(method string, params jsontext.Value) bool {
 
 // listen serves a request. The opening does not hold up the reader who calls.
 func (d *duplex) listen(ctx context.Context, id, params jsontext.Value) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := &listener{hub: d.hub, id: string(id)}
-	l.sink = &duplexSink{pipe: d, key: idKey(id), cancel: cancel}
+	l.sink = &duplexSink{pipe: d, key: idKey(id)}
 	asked, f := d.accept(l, params)
 	if f != nil {
-		cancel()
 		_ = d.exclusive(func() error { return d.out.respond(l.id, nil, &f.wireError) })
 		return
 	}
-	d.hub.spawn(func() { d.open(ctx, l, *asked) })
+	d.hub.spawn(func() { d.open(context.WithoutCancel(ctx), l, *asked) })
 }
 
 // accept checks a listen and enters it.
@@ -137,15 +135,21 @@ func (d *duplex) accept(l *listener, params jsontext.Value) (*Filter, *fault) {
 
 func (d *duplex) open(ctx context.Context, l *listener, asked Filter) {
 	honoured, refused := d.hub.subscribe(ctx, l, asked)
+	gone, ending := l.state()
 	err := d.exclusive(func() error {
 		switch {
-		case !l.gone():
-			return d.out.notify(notificationAcknowledged, acknowledgementParams(l.id, honoured, refused))
-		case !l.sink.(*duplexSink).cancelled.Load():
+		case l.sink.(*duplexSink).cancelled.Load():
+			return nil
+		case gone || ending:
 			return d.out.respond(l.id, nil, &faultShuttingDown().wireError)
+		default:
+			return d.out.notify(notificationAcknowledged, appendAcknowledgementParams(nil, l.id, &honoured, refused))
 		}
-		return nil
 	})
+	if gone || ending {
+		l.abandon()
+		return
+	}
 	if err != nil {
 		l.cut(err)
 	}
@@ -239,9 +243,8 @@ func (d *duplex) checkEmptyLocked() {
 
 // duplexSink is one listen on a pipe.
 type duplexSink struct {
-	pipe   *duplex
-	key    string
-	cancel context.CancelFunc // ends the opening
+	pipe *duplex
+	key  string
 	// cancelled: the client wants no more messages, not even an answer.
 	cancelled atomic.Bool
 }
@@ -278,7 +281,4 @@ func (s *duplexSink) write(l *listener, r *round) error {
 	})
 }
 
-func (s *duplexSink) close() {
-	s.cancel()
-	s.pipe.forget(s.key)
-}
+func (s *duplexSink) close() { s.pipe.forget(s.key) }

@@ -1,9 +1,11 @@
 package listen
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -47,7 +49,22 @@ func faultNoStream() *fault {
 }
 
 func faultParse(err error) *fault {
-	return newFault(http.StatusBadRequest, codeParseError, "message is not JSON as JSON-RPC wants it: %s", truncate(err.Error(), 256))
+	return newFault(http.StatusBadRequest, codeParseError, "message is no JSON: %s", jsonProblem(err))
+}
+
+// jsonProblem says what is wrong with JSON in words for the peer: where it is,
+// rather than which Go type it did not fit.
+func jsonProblem(err error) string {
+	var syntactic *jsontext.SyntacticError
+	var semantic *json.SemanticError
+	switch {
+	case errors.As(err, &syntactic):
+		return fmt.Sprintf("%s at byte %d", truncate(fmt.Sprint(syntactic.Err), 128), syntactic.ByteOffset)
+	case errors.As(err, &semantic):
+		return fmt.Sprintf("wrong type of %q", truncate(string(semantic.JSONPointer), 128))
+	default:
+		return truncate(err.Error(), 128)
+	}
 }
 
 func faultBatch() *fault {
@@ -77,7 +94,7 @@ func faultHeaderMismatch(name, header, body string) *fault {
 }
 
 func faultParams(err error) *fault {
-	return newFault(http.StatusBadRequest, codeInvalidParams, "params of %s: %s", methodListen, truncate(err.Error(), 256))
+	return newFault(http.StatusBadRequest, codeInvalidParams, "params of %s: %s", methodListen, jsonProblem(err))
 }
 
 func faultMeta(key string) *fault {

@@ -3,6 +3,7 @@ package listen
 import (
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -33,6 +34,32 @@ func appendSubscription(dst []byte, id string) []byte {
 	dst = append(dst, `{"`+metaSubscriptionID+`":`...)
 	dst = append(dst, id...)
 	return append(dst, '}')
+}
+
+// appendAcknowledgement appends the ack of a listen: what of it is honoured, and
+// in our own _meta key why the rest is not.
+func appendAcknowledgement(dst []byte, id string, honoured *Filter, refused []refusal) []byte {
+	dst = append(dst, `{"jsonrpc":"2.0","method":"`+notificationAcknowledged+`","params":`...)
+	dst = appendAcknowledgementParams(dst, id, honoured, refused)
+	return append(dst, '}')
+}
+
+func appendAcknowledgementParams(dst []byte, id string, honoured *Filter, refused []refusal) []byte {
+	dst = append(dst, `{"_meta":`...)
+	dst = appendSubscription(dst, id)
+	if len(refused) > 0 {
+		dst = append(dst[:len(dst)-1], `,"`+metaRefused+`":`...)
+		dst = append(appendValue(dst, refused), '}')
+	}
+	dst = append(dst, `,"notifications":`...)
+	return append(appendValue(dst, honoured), '}')
+}
+
+// appendValue appends a value of this package, whose encoding cannot fail: strings
+// that are no UTF-8 are made so.
+func appendValue(dst []byte, v any) []byte {
+	b, _ := json.Marshal(v, jsontext.AllowInvalidUTF8(true))
+	return append(dst, b...)
 }
 
 // appendResult appends the response that ends a listen politely.

@@ -122,12 +122,12 @@ func (h *Hub) serveListen(w http.ResponseWriter, r *http.Request, req *request) 
 		l.abandon()
 		return
 	}
-	if l.gone() {
+	if gone, ending := l.state(); gone || ending {
 		l.abandon()
 		writeFault(w, req.id, faultShuttingDown())
 		return
 	}
-	ack := appendAcknowledgement([]byte(eventStart), l.id, honoured, refused)
+	ack := appendAcknowledgement([]byte(eventStart), l.id, &honoured, refused)
 	ack = append(ack, eventEnd...)
 	if conn := takeOver(w, r); conn != nil {
 		h.serveConn(l, conn, w.Header(), ack)

@@ -281,6 +281,8 @@ func (h *Hub) checkIdleLocked() {
 func (h *Hub) subscribe(ctx context.Context, l *listener, asked Filter) (honoured Filter, refused []refusal) {
 	ctx, cancel := context.WithTimeout(ctx, h.opts.OpenTimeout)
 	defer cancel()
+	l.opening(cancel)
+	defer l.opening(nil)
 	lists := h.listsOf(&asked, &honoured)
 	// Topics point into the slice: it must not grow.
 	l.watchers = make([]watcher, 0, len(asked.ResourceSubscriptions)+len(lists))

@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -64,7 +65,9 @@ type listener struct {
 	phase     phase
 	busy      bool // scheduled, see sink
 	keepAlive bool
+	ending    bool // the end was asked for while the listener was opening
 	pending   []*watcher
+	cancel    context.CancelFunc // ends the opening; nil when there is none
 
 	beat beat // guarded by beats.mu
 }
@@ -118,7 +121,7 @@ func (l *listener) activate(b *beats) {
 	gone := l.phase == phaseGone
 	if !gone {
 		l.phase = phaseLive
-		if len(l.watchers) == 0 {
+		if len(l.watchers) == 0 || l.ending {
 			l.phase = phaseEnding
 		}
 		if b != nil {
@@ -140,19 +143,38 @@ func (l *listener) abandon() {
 	l.stopWatchers()
 }
 
-// end ends the listen politely, after what is pending. On one that is still
-// opening there is nothing to end: it is cut.
+// end ends the listen politely, after what is pending. One that is still opening
+// it asks to hurry.
 func (l *listener) end() {
 	l.mu.Lock()
-	if l.phase == phaseLive {
+	defer l.mu.Unlock()
+	switch l.phase {
+	case phaseOpening:
+		l.ending = true
+		if l.cancel != nil {
+			l.cancel()
+		}
+	case phaseLive:
 		l.phase = phaseEnding
 		l.wake()
 	}
-	opening := l.phase == phaseOpening
-	l.mu.Unlock()
-	if opening {
-		l.leave()
+}
+
+// opening notes how to end the opening, or that there is nothing to end any more.
+func (l *listener) opening(cancel context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel = cancel
+	if cancel != nil && (l.ending || l.phase == phaseGone) {
+		cancel()
 	}
+}
+
+// state tells an opener whether to go on: the listener has gone, or it is to end.
+func (l *listener) state() (gone, ending bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.phase == phaseGone, l.ending
 }
 
 // remind makes a keep-alive due.
@@ -253,11 +275,15 @@ func (l *listener) leave() bool {
 	opened := l.phase != phaseOpening
 	l.phase = phaseGone
 	l.pending = nil
+	if l.cancel != nil {
+		l.cancel()
+	}
+	s := l.sink
 	l.mu.Unlock()
 	if opened { // otherwise the opener still adds watchers, and stops them
 		l.stopWatchers()
 	}
-	l.sink.close()
+	s.close()
 	l.hub.remove(l)
 	return true
 }

@@ -80,29 +80,3 @@ func (p *listenParams) check(maxURIs int) *fault {
 	}
 	return nil
 }
-
-// appendAcknowledgement appends the ack of a listen: what of it is honoured, and
-// in our own _meta key why the rest is not.
-func appendAcknowledgement(dst []byte, id string, honoured Filter, refused []refusal) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0","method":"`+notificationAcknowledged+`","params":`...)
-	dst = append(dst, acknowledgementParams(id, honoured, refused)...)
-	return append(dst, '}')
-}
-
-func acknowledgementParams(id string, honoured Filter, refused []refusal) []byte {
-	p := notificationParams{Notifications: &honoured, Meta: subscriptionMeta{SubscriptionID: jsontext.Value(id)}}
-	if len(refused) > 0 {
-		p.Meta.Refused = marshal(refused)
-	}
-	return marshal(p)
-}
-
-// marshal encodes values of this package, which cannot fail: their strings may be
-// no UTF-8, and that is made so.
-func marshal(v any) jsontext.Value {
-	b, err := json.Marshal(v, jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		return jsontext.Value("null")
-	}
-	return b
-}

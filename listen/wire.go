@@ -52,7 +52,7 @@ type requestMeta struct {
 // listenParams are the params of subscriptions/listen.
 type listenParams struct {
 	Meta          *requestMeta `json:"_meta,omitempty"`
-	Notifications *Filter      `json:"notifications,omitempty"`
+	Notifications *Filter      `json:"notifications,omitzero"`
 }
 
 // subscriptionMeta is _meta of everything that belongs to a listen: the literal
@@ -76,7 +76,7 @@ type refusal struct {
 // Notifications in the acknowledgement, URI in an update.
 type notificationParams struct {
 	Meta          subscriptionMeta `json:"_meta"`
-	Notifications *Filter          `json:"notifications,omitempty"`
+	Notifications *Filter          `json:"notifications,omitzero"`
 	URI           string           `json:"uri,omitempty"`
 }
 
