@@ -68,6 +68,9 @@ func (s *Server) Entries(ctx context.Context) ([]watch.Entry, error) {
 	var out []watch.Entry
 	for _, list := range []func(context.Context) ([]watch.Entry, error){s.resources, s.templates} {
 		entries, err := list(ctx)
+		if errors.Is(err, errNoFeature) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -114,9 +117,6 @@ func (s *Server) entries(ctx context.Context, method string, ask func(context.Co
 		}
 		return page.Next, len(page.Resources) + len(page.Templates), nil
 	})
-	if errors.Is(err, errNoFeature) {
-		return nil, nil
-	}
 	return out, err
 }
 

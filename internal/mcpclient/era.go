@@ -79,6 +79,7 @@ type handshake struct {
 	verdict error              // set when initialize must not be sent
 	drop    context.CancelFunc // ends the probe that was not awaited
 	tap     *tap               // of that probe
+	found   []byte             // the raw result of what made the session
 }
 
 func newHandshake(bound time.Duration, pipe bool, table *taps) *handshake {
@@ -140,6 +141,9 @@ func (h *handshake) probe(ctx context.Context, next mcp.MethodHandler, req mcp.R
 	defer timer.Stop()
 	select {
 	case o := <-got:
+		if o.err == nil {
+			h.found, _ = t.result()
+		}
 		return o.res, t.httpStatus(), o.err
 	case <-timer.C:
 	case <-ctx.Done():
@@ -202,9 +206,11 @@ func (h *handshake) initialize(ctx context.Context, next mcp.MethodHandler, req 
 		return nil, h.verdict
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	ictx, t := h.table.begin(ctx)
 	got := make(chan outcome, 1)
 	h.wg.Go(func() {
-		res, err := next(ctx, methodInitialize, req)
+		defer t.end()
+		res, err := next(ictx, methodInitialize, req)
 		got <- outcome{res, err}
 	})
 	for late := h.late; ; {
@@ -215,6 +221,7 @@ func (h *handshake) initialize(ctx context.Context, next mcp.MethodHandler, req 
 				return nil, errSlow
 			}
 			if o.err == nil {
+				h.found, _ = t.result()
 				return o.res, nil
 			}
 			if h.drop != nil {

@@ -23,6 +23,7 @@ type session struct {
 	era    era
 	cs     *mcp.ClientSession
 	init   *mcp.InitializeResult
+	found  []byte // the raw result of server/discover or initialize
 	table  *taps
 
 	mux    *listen.Mux        // pipes: opens listens of the modern era
@@ -88,7 +89,7 @@ func (c connector) connect(ctx context.Context, t mcp.Transport, table *taps) (*
 	}
 	init := cs.InitializeResult()
 	s := &session{
-		server: c.server, era: eraOf(init.ProtocolVersion), cs: cs, init: init, table: table,
+		server: c.server, era: eraOf(init.ProtocolVersion), cs: cs, init: init, found: hs.found, table: table,
 		legacy: hub, done: make(chan struct{}), calls: map[int]context.CancelFunc{},
 	}
 	hub.cs = cs
