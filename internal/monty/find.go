@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -21,6 +22,9 @@ const (
 	// EnvPath names the environment variable that points to the file.
 	EnvPath = "OSSICLE_MONTY"
 )
+
+// modulePath is where npm puts the file.
+var modulePath = filepath.Join("node_modules", filepath.FromSlash(Package), "monty")
 
 const install = "install it with: npm install --no-save " + Package + "@" + Version
 
@@ -45,7 +49,14 @@ type NotFoundError struct {
 }
 
 func (e *NotFoundError) Error() string {
-	return fmt.Sprintf("find monty: not in %s; %s, or set %s", strings.Join(e.Looked, ", "), install, EnvPath)
+	where := e.Looked
+	for i, p := range where { // of the way up, the first step says enough
+		if strings.HasSuffix(p, modulePath) {
+			where = append(slices.Clone(where[:i]), p+" or above")
+			break
+		}
+	}
+	return fmt.Sprintf("find monty: not at %s; %s, or set %s", strings.Join(where, ", "), install, EnvPath)
 }
 
 // BuildError says that a file is not the pinned build of the interpreter.
@@ -85,7 +96,10 @@ func Find(o *FindOptions) (string, error) {
 		if o.AnyBuild {
 			return path, nil
 		}
-		return path, verify(path)
+		if err := verify(path); err != nil {
+			return "", err
+		}
+		return path, nil
 	}
 	return "", &NotFoundError{Looked: places}
 }
@@ -118,7 +132,7 @@ func places(o *FindOptions) ([]string, error) {
 		}
 	}
 	for {
-		ps = append(ps, filepath.Join(dir, "node_modules", filepath.FromSlash(Package), "monty"))
+		ps = append(ps, filepath.Join(dir, modulePath))
 		up := filepath.Dir(dir)
 		if up == dir {
 			return ps, nil

@@ -32,26 +32,43 @@ const (
 	rebuildGain = 3
 )
 
-// inspector is the scratch program that decides about the variables. For each
-// name it appends whether the value is plain.
+// inspector is the scratch program that decides about the variables: whether
+// each is plain, and the ids of all lists, dicts and sets. The program may have
+// its own ideas of type and id, so the real ones come as inputs.
 const inspector = `
 def %[1]s_plain(v):
-    t = type(v)
-    if v is None or t is bool or t is int or t is float or t is str or t is bytes:
+    t = %[1]s_type(v)
+    if v is None or t is %[1]s_bool or t is %[1]s_int or t is %[1]s_float or t is %[1]s_str or t is %[1]s_bytes:
         return True
-    if t is list or t is dict or t is set:
-        %[1]s_ids.append(id(v))
-    elif t is not tuple and t is not frozenset:
+    if t is %[1]s_list or t is %[1]s_dict or t is %[1]s_set:
+        %[1]s_ids.append(%[1]s_id(v))
+    elif t is not %[1]s_tuple and t is not %[1]s_frozenset:
         return False
     for x in v:
         if not %[1]s_plain(x):
             return False
-        if t is dict and not %[1]s_plain(v[x]):
+        if t is %[1]s_dict and not %[1]s_plain(v[x]):
             return False
     return True
 %[1]s_ids = []
-[%[2]s, len(%[1]s_ids) == len(set(%[1]s_ids))]
+[[%[2]s], %[1]s_ids]
 `
+
+// inspectorInputs are the built-in functions and types that inspector needs.
+func inspectorInputs() []input {
+	var ins []input
+	for _, name := range []string{"type", "id"} {
+		ins = append(ins, input{name: hiddenName + "_" + name, value: appendString(nil, objBuiltin, name)})
+	}
+	for _, name := range []string{"bool", "int", "float", "str", "bytes", "list", "dict", "set", "tuple", "frozenset"} {
+		builtin := appendUint(appendString(nil, 1, name), 3, originBuiltin)
+		ins = append(ins, input{name: hiddenName + "_" + name, value: appendMessage(nil, objType, builtin)})
+	}
+	return ins
+}
+
+// originBuiltin is the origin of a type that Python itself defines.
+const originBuiltin = 1
 
 var errNotPlain = errors.New("variables are not plain")
 
@@ -161,26 +178,41 @@ func (r *run) plainOnes(names []string) ([]string, error) {
 	for _, name := range names {
 		fmt.Fprintf(&list, "%s_plain(%s), ", hiddenName, name)
 	}
-	value, err := r.w.scratch(fmt.Sprintf(inspector, hiddenName, strings.TrimSuffix(list.String(), ", ")), nil, maxSmallFrame)
+	source := fmt.Sprintf(inspector, hiddenName, strings.TrimSuffix(list.String(), ", "))
+	value, err := r.w.scratch(source, inspectorInputs(), r.s.e.stateLimit)
 	if err != nil {
 		return nil, err
 	}
+	var lists []object
+	if err := value.items(func(o object) error { lists = append(lists, o); return nil }); err != nil {
+		return nil, err
+	}
+	if len(lists) != 2 {
+		return nil, errDesync
+	}
 	var plain []string
-	i, unshared := 0, false
-	err = value.items(func(o object) error {
-		if i < len(names) {
-			if o.n != 0 {
-				plain = append(plain, names[i])
-			}
-		} else {
-			unshared = o.n != 0
+	i := 0
+	err = lists[0].items(func(o object) error {
+		if i == len(names) {
+			return errDesync
+		}
+		if o.num == objBool && o.n != 0 {
+			plain = append(plain, names[i])
 		}
 		i++
 		return nil
 	})
-	if err == nil && (i != len(names)+1 || !unshared) {
-		err = errNotPlain
+	if err != nil {
+		return nil, err
 	}
+	seen := map[uint64]bool{}
+	err = lists[1].items(func(o object) error {
+		if o.num != objInt || seen[o.n] {
+			return errNotPlain
+		}
+		seen[o.n] = true
+		return nil
+	})
 	return plain, err
 }
 

@@ -137,13 +137,7 @@ func (r *run) feed(ctx context.Context) (event, error) {
 	}
 	inputs, prelude := unfold(r.inputs)
 	if prelude == "" && st != nil && st == r.mem.state && r.w.holds == st.id && r.w.grown <= max(residentSlack, len(st.dump)/4) {
-		r.w.grown += len(r.source)
-		r.w.holds = 0
-		r.w.out = appendFeed(r.w.out[:0], r.source, inputs)
-		if err := r.w.send(); err != nil {
-			return event{}, err
-		}
-		return r.next()
+		return r.goOn(inputs)
 	}
 	first := r.source
 	if prelude != "" {
@@ -167,6 +161,26 @@ func (r *run) feed(ctx context.Context) (event, error) {
 		return event{}, err
 	}
 	return r.next()
+}
+
+// goOn runs the program in a child that is in the right state already. Nothing
+// tells then whether it was alive when it began, so its death before the first
+// event sends the run to another child: what it did up to there is undone by
+// that, and printed text is dropped.
+func (r *run) goOn(inputs []input) (event, error) {
+	r.w.grown += len(r.source)
+	r.w.holds = 0
+	r.w.out = appendFeed(r.w.out[:0], r.source, inputs)
+	err := r.w.send()
+	var ev event
+	if err == nil {
+		ev, err = r.next()
+	}
+	if _, large := errors.AsType[*oversizeError](err); err != nil && !large {
+		r.out = output{limit: r.lim.Output}
+		return event{}, errors.Join(errStale, err)
+	}
+	return ev, err
 }
 
 // prepare returns the state to load, and notes the program in the memory.
