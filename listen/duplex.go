@@ -2,7 +2,6 @@ package listen
 
 import (
 	"context"
-	"errors"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -61,9 +60,6 @@ type frameWriter interface {
 	// abort closes the connection and so fails a write that is stuck.
 	abort()
 }
-
-// errStuck says that a peer did not take a message within the write timeout.
-var errStuck = errors.New("listen: peer does not read")
 
 func newDuplex(h *Hub, out frameWriter) *duplex {
 	return &duplex{

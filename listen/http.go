@@ -2,6 +2,7 @@ package listen
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -291,16 +292,18 @@ func (s *writerSink) writeBy(b []byte) error {
 	if s.w == nil {
 		return net.ErrClosed
 	}
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.hub.opts.WriteTimeout))
-	if _, err := s.w.Write(b); err != nil {
-		return err
+	deadline := time.Now().Add(s.hub.opts.WriteTimeout)
+	_ = s.rc.SetWriteDeadline(deadline)
+	_, err := s.w.Write(b)
+	if err == nil {
+		err = s.rc.Flush()
 	}
-	if err := s.rc.Flush(); err != nil {
-		return err
+	if err != nil && !time.Now().Before(deadline) { // HTTP/2 has other words for it
+		return fmt.Errorf("%w: %w", errStuck, err)
 	}
 	// On HTTP/2 a deadline that passes between two writes resets the stream.
 	_ = s.rc.SetWriteDeadline(time.Time{})
-	return nil
+	return err
 }
 
 func (s *writerSink) close() { close(s.done) }

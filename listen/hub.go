@@ -180,7 +180,7 @@ func (h *Hub) End(uri string) int {
 // Stats are counters of a [Hub].
 type Stats struct {
 	Listens int   // open now, legacy sessions with subscriptions included
-	CutOff  int64 // peers cut off since the start
+	CutOff  int64 // ended because their peers did not read, since the start
 }
 
 // Stats returns the counters.

@@ -733,3 +733,43 @@ func TestHTTPSecure(t *testing.T) {
 		})
 	}
 }
+
+// On HTTP/2 a peer that gives its stream no window is cut off, and the other
+// streams of its connection are not.
+func TestHTTPStuckStream(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, nil, &listen.HubOptions{WriteTimeout: 3 * time.Second, KeepAlive: -1})
+	srv := httptest.NewUnstartedServer(h.Handler(teapot))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	uri := "a://" + strings.Repeat("long", 2000)
+	open := func(id string) *events {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader(listenBody(id, uri)))
+		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"*/*"}, "Mcp-Protocol-Version": {"2026-07-28"}, "Mcp-Method": {"subscriptions/listen"}}
+		resp, err := srv.Client().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = resp.Body.Close() })
+		e := newEvents(t, nil, resp)
+		e.want(ackFrame(id, uri))
+		return e
+	}
+	open(`1`) // reads no further
+	healthy := open(`2`)
+	var slowest time.Duration
+	deadline := time.Now().Add(60 * time.Second)
+	for h.Stats().CutOff == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the stuck peer is not cut off")
+		}
+		begin := time.Now()
+		h.Updated(uri)
+		healthy.want(updateFrame(`2`, uri))
+		slowest = max(slowest, time.Since(begin))
+	}
+	if got := h.Stats(); slowest > 2*time.Second || got.CutOff != 1 || got.Listens != 1 {
+		t.Errorf("the healthy stream waited %v; in the end: %+v", slowest, got)
+	}
+}

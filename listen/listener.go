@@ -2,9 +2,14 @@ package listen
 
 import (
 	"context"
+	"errors"
+	"os"
 	"sync"
 	"time"
 )
+
+// errStuck says that a peer did not take a write within the write timeout.
+var errStuck = errors.New("listen: peer does not read")
 
 // phase is where a listener is in its life; it only ever grows.
 type phase uint8
@@ -257,9 +262,11 @@ func (l *listener) forget(w *watcher) {
 	}
 }
 
-// cut removes a listener whose peer does not take what is written.
+// cut removes a listener that cannot be written to. Whoever else noticed may have
+// been quicker; that a peer does not read only the writer knows.
 func (l *listener) cut(err error) {
-	if l.leave() {
+	l.leave()
+	if errors.Is(err, errStuck) || errors.Is(err, os.ErrDeadlineExceeded) {
 		l.hub.cutOff(l, err)
 	}
 }
