@@ -179,6 +179,34 @@ func TestWokenNeedsProof(t *testing.T) {
 	})
 }
 
+// D-4: when the owner hears that a notice was seen, the end of its run is in the
+// store already: a crash between the two shows nothing twice.
+func TestSeenIsRecordedFirst(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(), nil, func(t *testing.T, s *stage) {
+		recorded := false
+		err := s.Notify(agent.Notice{ID: "n1"}, func(ack agent.Ack) {
+			if ack.State != agent.AckSeen {
+				return
+			}
+			all, err := s.store.List(t.Context(), "s1", agent.Query{})
+			if err != nil {
+				t.Error(err)
+			}
+			for _, e := range all {
+				recorded = recorded || e.Kind == agent.EntryRunEnd && e.Delivered && len(e.Notices) == 1 && e.Notices[0] == "n1"
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.idle()
+		if !recorded {
+			t.Error("the end of the run was not recorded before the owner was told")
+		}
+	})
+}
+
 // N-2: a dead agent is reported and restarted on the next turn, with its
 // conversation …
 func TestDeadAgentIsRestartedOnTheNextTurn(t *testing.T) {

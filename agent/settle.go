@@ -165,12 +165,13 @@ func (s *Session) recordEnd(ctx context.Context, r *run, v verdict) {
 // acknowledge tells the owners of the notices. Those of a run that broke are
 // offered once more; it returns them (N-22).
 func (s *Session) acknowledge(r *run, v verdict) (again []*item) {
-	if v.err == nil {
-		s.mu.Lock()
-		r.proven = true
-		s.mu.Unlock()
+	s.mu.Lock()
+	proven := r.proven || v.err == nil
+	s.mu.Unlock()
+	if proven {
 		s.tellWoken(r)
 	}
+	s.endWoken(r)
 	var refused *RestartError
 	final := errors.Is(v.err, errShutdown) || errors.As(v.err, &refused)
 	for _, it := range r.items {
@@ -213,6 +214,17 @@ func (s *Session) tellWoken(r *run) {
 			s.publishNotice(it, EventNoticeWoken, Update{Run: r.id})
 		}
 	}
+}
+
+// endWoken sees to it that nobody hears of the turn after its last word: Run may
+// have been on its way to tellWoken.
+func (s *Session) endWoken(r *run) {
+	r.told.Lock()
+	defer r.told.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.wokenDue = false
+	r.tell = len(r.items)
 }
 
 // fail hands an item back for good.
