@@ -235,6 +235,7 @@ func (b *eventBody) Read(p []byte) (int, error) {
 		if err != nil {
 			b.err = err
 			if errors.Is(err, listen.ErrEventTooLarge) {
+				b.err = io.EOF
 				b.write(listen.Event{Data: b.g.refuse(b.id, &FrameError{Problem: err.Error()}, b.ctxLog)})
 			}
 			continue
@@ -250,6 +251,9 @@ func (b *eventBody) Read(p []byte) (int, error) {
 }
 
 func (b *eventBody) write(ev listen.Event) {
+	if len(ev.Data) == 0 && ev.ID == "" && ev.Retry == "" {
+		return
+	}
 	if ev.Type != "" && ev.Type != "message" {
 		_, _ = fmt.Fprintf(&b.out, "event: %s\n", ev.Type)
 	}
