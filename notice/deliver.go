@@ -160,7 +160,7 @@ func (in *Inbox) recover(ctx context.Context, d *desk, c Claimed) error {
 		}
 		return in.deliver(ctx, d, r, c)
 	case err == nil:
-		if _, err := in.move(ctx, d.agent, delivery(d.agent, c).IDs(), Step{State: state, Adapter: c.Adapter}); err != nil || state == Seen {
+		if _, err := in.move(ctx, d.agent, delivery(d.agent, c).IDs(), Step{State: state, Adapter: c.Adapter}); err != nil {
 			return err
 		}
 	default:

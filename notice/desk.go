@@ -237,7 +237,7 @@ func (in *Inbox) inspect(ctx context.Context, d *desk) (Desk, time.Time, error) 
 		if err != nil || s.Oldest.IsZero() {
 			return s, time.Time{}, err
 		}
-		expiry := s.Oldest.Add(in.o.Retention.PendingAge)
+		expiry := s.Oldest.Add(in.o.Retention.PendingAge + 1) // older than the age
 		if time.Now().Before(expiry) {
 			return s, expiry, nil
 		}

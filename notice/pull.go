@@ -71,7 +71,6 @@ func (p *Pull) Seen(ctx context.Context) error {
 		return nil
 	}
 	_, err := p.in.move(ctx, p.agent, ids(p.Notices), Step{State: Seen, Adapter: p.adapter})
-	p.in.Kick(p.agent)
 	return err
 }
 

@@ -19,9 +19,15 @@ type Store struct {
 	seq    int64
 	agents map[string]*inbox
 	byID   map[string]*row
-	// Fail, when set, is called before every method with its name; its error is
-	// returned instead of doing anything.
-	Fail func(method string) error
+	fail   func(method string) error
+}
+
+// SetFail has f called before every method with its name; its error is returned
+// instead of doing anything.
+func (s *Store) SetFail(f func(method string) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = f
 }
 
 type inbox struct {
@@ -64,8 +70,8 @@ func (s *Store) begin(ctx context.Context, method string) error {
 		return err
 	}
 	s.mu.Lock()
-	if s.Fail != nil {
-		if err := s.Fail(method); err != nil {
+	if s.fail != nil {
+		if err := s.fail(method); err != nil {
 			s.mu.Unlock()
 			return err
 		}

@@ -383,7 +383,7 @@ func testPulls(t *testing.T, s *suite) {
 	s.insert("a", "n1", 0, 0)
 	s.insert("a", "n2", 0, 50)
 	s.equal(s.pull("a", "p1", 1, 10), []string{"n1", "n2"}) // also what is not due yet
-	s.equal(s.pull("a", "p2", 2, 12), []string(nil))                // nor twice
+	s.equal(s.pull("a", "p2", 2, 12), []string(nil))        // nor twice
 	c, err := s.wake("a", "d1", fence, 0, 2, 12)
 	s.ok(err)
 	s.equal(recordIDs(c.Records), []string(nil))
