@@ -263,14 +263,15 @@ func TestIssuerThatCannotBeReached(t *testing.T) {
 	// A metadata document of another issuer is not followed.
 	i.down.Store(false)
 	evil := newIssuer(t)
+	base := strings.TrimSuffix(evil.url, "/tenant")
 	evil.mux.HandleFunc("/.well-known/oauth-authorization-server", func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.url, "jwks_uri": i.url})
+		_ = json.NewEncoder(w).Encode(map[string]string{"issuer": i.url, "jwks_uri": strings.TrimSuffix(i.url, "/tenant") + "/keys"})
 	})
-	w, err := NewJWT(strings.TrimSuffix(evil.url, "/tenant"), audience, nil)
+	w, err := NewJWT(base, audience, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.Verify(t.Context(), i.token(nil)); err == nil {
+	if _, err := w.Verify(t.Context(), i.token(func(c jwt.MapClaims, _ map[string]any) { c["iss"] = base })); err == nil {
 		t.Error("keys of another issuer are taken")
 	}
 }
