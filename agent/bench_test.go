@@ -44,7 +44,7 @@ func noticeToTurn(b *testing.B, burst int) {
 		for range b.N/sessions + 2 {
 			a.Then(turned)
 		}
-		s, err := agent.NewSession(fmt.Sprint(i), a.New, agent.NewMemoryStore(0, 0), func(n agent.Notice) string { return n.ID }, &agent.Options{Warm: true})
+		s, err := agent.NewSession(fmt.Sprint(i), a.New, agent.NewMemoryStore(0, 0), func(notices []agent.Notice, _ bool) string { return notices[0].ID }, &agent.Options{Warm: true})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,9 +1,6 @@
 package agent
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // compose makes the prompt of a run: what ossicle has to say, then the notices,
 // then what people said, each in the order of arrival. The last word is the
@@ -16,21 +13,26 @@ func (s *Session) compose(items []*item) (p Prompt, contexts []string) {
 		contexts = append(contexts, text)
 		p.Parts = append(p.Parts, Part{Kind: PartContext, Text: text})
 	}
+	parts := s.parts(items, false)
+	return Prompt{Parts: append(p.Parts, parts...)}, contexts
+}
+
+// parts are the items as messages: one for all notices, one for each input,
+// which nobody shortens. Aside says that the turn is somebody else's already.
+func (s *Session) parts(items []*item, aside bool) []Part {
 	var notices []Notice
+	var inputs []Part
 	for _, it := range items {
 		if it.notice != nil {
 			notices = append(notices, *it.notice)
+		} else {
+			inputs = append(inputs, Part{Kind: PartUser, Text: it.input.Text})
 		}
 	}
-	for _, text := range s.frames(notices) {
-		p.Parts = append(p.Parts, Part{Kind: PartNotice, Text: text})
+	if len(notices) == 0 {
+		return inputs
 	}
-	for _, it := range items {
-		if it.input != nil {
-			p.Parts = append(p.Parts, Part{Kind: PartUser, Text: it.input.Text})
-		}
-	}
-	return p, contexts
+	return append([]Part{{Kind: PartNotice, Text: s.frame(notices, aside || len(inputs) > 0)}}, inputs...)
 }
 
 // contexts returns what ossicle itself has to say before this turn: the
@@ -52,48 +54,6 @@ func (s *Session) contexts() []string {
 	}
 	s.told = note
 	return texts
-}
-
-// frames renders notices: each in its frame, or, when they are too many or too
-// long for that, one digest of all (N-10). What people said is never digested.
-func (s *Session) frames(notices []Notice) []string {
-	framed := make([]string, 0, len(notices))
-	size := 0
-	for i, n := range notices {
-		framed = append(framed, s.frame(n))
-		size += len(framed[i])
-		if i >= s.opts.DigestOver || size > s.opts.DigestBytes && i > 0 {
-			if s.opts.Digest != nil {
-				return []string{s.opts.Digest(notices)}
-			}
-			return append(framed[:i], leftOut(notices[i:]))
-		}
-	}
-	return framed
-}
-
-// leftOut says what is not shown, for sessions without a digest. Names come
-// from our own configuration or the model, never from watched content; they are
-// quoted all the same.
-func leftOut(notices []Notice) string {
-	counts := map[string]int{}
-	var order []string
-	for _, n := range notices {
-		if counts[n.TaskID()] == 0 {
-			order = append(order, n.TaskID())
-		}
-		counts[n.TaskID()]++
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s not shown:", plural(len(notices), "more notice is", "more notices are"))
-	for i, id := range order {
-		if i == 10 {
-			fmt.Fprintf(&b, " and %d other sources", len(order)-i)
-			break
-		}
-		fmt.Fprintf(&b, " %d x %q", counts[id], cut(id, 80))
-	}
-	return b.String()
 }
 
 // plural counts things: "1 entry", "2 entries".

@@ -13,7 +13,9 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	scripted := agenttest.New(agenttest.Say("The owner of the note has changed."))
 	terminal := &agenttest.Channel{Label: "terminal"}
-	frame := func(n agent.Notice) string { return "<watch-event>\n" + n.Text + "\n</watch-event>" }
+	frame := func(notices []agent.Notice, _ bool) string {
+		return "<watch-event>\n" + notices[0].Text + "\n</watch-event>"
+	}
 	session, err := agent.NewSession("s-1", scripted.New, agent.NewMemoryStore(0, 0), frame, &agent.Options{Channels: []agent.Channel{terminal}})
 	if err != nil {
 		panic(err)

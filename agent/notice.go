@@ -60,6 +60,18 @@ type Ack struct {
 	Err   error  // why it is undelivered
 }
 
+// Waiting is a notice that Options.Pull hands over, and who hears of it.
+type Waiting struct {
+	Notice Notice
+	Ack    func(Ack)
+}
+
+// Framer makes the message for the model of all notices of one run, at most a
+// few kilobytes whatever they are (specification N-10, N-11): it escapes what
+// comes from outside. Aside says that a person speaks in the same turn, so that
+// the message must not tell the model to answer NO_REPLY.
+type Framer func(notices []Notice, aside bool) string
+
 // Input is what somebody says to the agent.
 type Input struct {
 	Text string

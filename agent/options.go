@@ -24,8 +24,6 @@ const (
 	DefaultPermissionWait = 10 * time.Minute // one question to a person
 	DefaultInputs         = 100              // unclaimed inputs; more are refused
 	DefaultNotices        = 200              // unclaimed notices; more are refused
-	DefaultDigestOver     = 20               // notices of one run that are shown one by one
-	DefaultDigestBytes    = 16 << 10         // and their framed text, bytes
 )
 
 // Bounds that cannot be changed.
@@ -35,6 +33,7 @@ const (
 	MaxReply  = 1 << 20  // bytes of one run's text; the rest is dropped and said so
 
 	storeTime   = 5 * time.Second // one write to the store
+	pullTime    = 2 * time.Second // one Options.Pull
 	endTurnWait = 2 * time.Second // from NO_REPLY as code to the cancel, if no event tells
 	seenIDs     = 4096            // ids of seen notices that are remembered
 	recallLast  = 4000            // transcript entries looked at when a session starts again
@@ -65,8 +64,15 @@ type Options struct {
 	// Channels are the configured places for replies. Replies to notices go to
 	// the first one until somebody has addressed the agent elsewhere (N-13).
 	Channels []Channel
-	// Digest makes one block of many notices; nil lists as many frames as fit.
-	Digest func([]Notice) string
+	// Pull is asked before every run for notices that wait for the agent
+	// elsewhere, so that they join it and cost no run of their own; user says that
+	// the run has input of a person. It does not block for long, and every
+	// notice that it returns is followed by its Ack.
+	Pull func(ctx context.Context, user bool) []Waiting
+	// OnIdle is called whenever the session has become idle and Idle says so:
+	// whoever held notices back because it was not may now offer them. It does
+	// not block.
+	OnIdle func()
 	// Note is the instruction that the frame carries, for the transcript; empty
 	// means NoticeInstruction.
 	Note string
@@ -90,8 +96,6 @@ type Options struct {
 	Restarts            int
 	RestartWindow       time.Duration
 	Inputs, Notices     int
-	DigestOver          int
-	DigestBytes         int
 	Log                 *slog.Logger
 }
 
@@ -127,8 +131,6 @@ func (o *Options) orDefaults() Options {
 		{&f.Restarts, DefaultRestarts},
 		{&f.Inputs, DefaultInputs},
 		{&f.Notices, DefaultNotices},
-		{&f.DigestOver, DefaultDigestOver},
-		{&f.DigestBytes, DefaultDigestBytes},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

@@ -130,9 +130,16 @@ func TestCancelAnswersQuestions(t *testing.T) {
 			play(t, a, &agent.Options{Asks: true}, func(t *testing.T, s *stage) {
 				ticket := s.submit("go", nil)
 				synctest.Wait()
+				began := time.Now()
 				end(s)
 				if _, err := ticket.Wait(t.Context()); err == nil {
 					t.Error("the turn went on")
+				}
+				if took := time.Since(began); took > agent.DefaultGrace {
+					t.Errorf("the answer took %v", took)
+				}
+				if e := s.entries(agent.EntryPermission); len(e) != 1 || e[0].Status != "cancelled" {
+					t.Errorf("transcript: %+v", e)
 				}
 				if got := s.Questions(); len(got) != 0 {
 					t.Errorf("open: %+v", got)

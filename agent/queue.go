@@ -15,10 +15,24 @@ type item struct {
 	ticket *Ticket
 
 	notice  *Notice
-	ack     func(Ack)
+	acks    []func(Ack)
 	failed  int  // turns that carried it and broke
 	woken   bool // its owner knows that a turn with it began
 	offered bool // to the running turn, which did not take it
+}
+
+// maxAcks bounds who hears of one notice.
+const maxAcks = 8
+
+// tell says how far a notice has come, to all who want to hear. The caller does
+// not hold the session's lock.
+func (s *Session) tell(it *item, ack Ack) {
+	s.mu.Lock()
+	acks := slices.Clone(it.acks)
+	s.mu.Unlock()
+	for _, f := range acks {
+		f(ack)
+	}
 }
 
 // queue holds what no run has claimed, in order of arrival. Its user holds the
@@ -33,7 +47,7 @@ type queue struct {
 }
 
 func newQueue(inputs, notices int) queue {
-	return queue{maxInputs: inputs, maxNotes: notices, known: map[string]*item{}, seen: newRecent(seenIDs)}
+	return queue{maxInputs: inputs, maxNotes: notices, known: map[string]*item{}, seen: newRecent()}
 }
 
 func (q *queue) push(it *item) {
@@ -108,9 +122,7 @@ type recent struct {
 	set  map[string]struct{}
 }
 
-func newRecent(n int) recent {
-	return recent{ring: make([]string, 0, min(n, 64)), set: map[string]struct{}{}}
-}
+func newRecent() recent { return recent{set: map[string]struct{}{}} }
 
 func (r *recent) has(id string) bool { _, ok := r.set[id]; return ok }
 
@@ -169,9 +181,9 @@ func (s *Session) enqueueInput(in Input, t *Ticket) {
 // outside of the session's locks, one call after the other, and should not
 // block for long.
 //
-// A notice whose id waits or runs already changes nothing, and its ack is
-// dropped; one that a completed turn has carried is acknowledged as seen at
-// once and not shown again.
+// A notice whose id waits or runs already is not shown twice; its ack hears what
+// comes next, beside the first. One that a completed turn has carried is
+// acknowledged as seen at once.
 //
 // Errors: ErrTooLarge, ErrQueueFull, ErrClosed; nothing was accepted then.
 func (s *Session) Notify(n Notice, ack func(Ack)) error {
@@ -194,13 +206,17 @@ func (s *Session) Notify(n Notice, ack func(Ack)) error {
 	if s.state != fresh && s.state != open {
 		return ErrClosed
 	}
-	if s.queue.known[n.ID] != nil {
+	if it := s.queue.known[n.ID]; it != nil {
+		if len(it.acks) >= maxAcks {
+			return fmt.Errorf("notify session: %d hear of notice %q already: %w", len(it.acks), n.ID, ErrQueueFull)
+		}
+		it.acks = append(it.acks, ack)
 		return nil
 	}
 	if s.queue.notices >= s.queue.maxNotes {
 		return fmt.Errorf("notify session: %d wait already: %w", s.queue.notices, ErrQueueFull)
 	}
-	it := &item{id: n.ID, at: time.Now(), notice: &n, ack: ack}
+	it := &item{id: n.ID, at: time.Now(), notice: &n, acks: []func(Ack){ack}}
 	s.queue.known[n.ID] = it
 	s.queue.push(it)
 	s.recordQueue(it, OpEnqueue)

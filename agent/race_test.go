@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -129,9 +130,10 @@ func (c *counter) one(id string) {
 
 func (c *counter) add(p agent.Prompt) {
 	for _, part := range p.Parts {
-		var id, text string
-		if _, err := fmt.Sscanf(part.Text, "<%s %s", &id, &text); err == nil {
-			c.one(id)
+		for _, word := range strings.Fields(part.Text) {
+			if id, ok := strings.CutPrefix(word, "<"); ok {
+				c.one(id)
+			}
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestNoticeReplyRouting(t *testing.T) {
 	t.Parallel()
 	c := channels("#first", "#second", "#elsewhere", "#chatter")
 	opts := &agent.Options{Channels: []agent.Channel{c[0], c[1]}}
-	play(t, agenttest.New(agenttest.Say("r1"), agenttest.Say("r2"), agenttest.Say("r3"), agenttest.Say("r4"), agenttest.Say("r5")), opts, func(t *testing.T, s *stage) {
+	play(t, agenttest.New(agenttest.Say("r1"), agenttest.Say("r2"), agenttest.Say("r3"), agenttest.Say("r4"), agenttest.Say("r5"), agenttest.Say("r6"), agenttest.Say("r7")), opts, func(t *testing.T, s *stage) {
 		s.notify("n1")
 		s.idle()
 		s.submit("hello", c[2])
@@ -81,8 +81,12 @@ func TestNoticeReplyRouting(t *testing.T) {
 		s.idle()
 		s.notify("n3")
 		s.idle()
+		s.submit("over here now", c[1])
+		s.idle()
+		s.notify("n4")
+		s.idle()
 		equal(t, "#first", c[0].Texts(), []string{"r1"})
-		equal(t, "#second", c[1].Texts(), nil)
+		equal(t, "#second", c[1].Texts(), []string{"r6", "r7"})
 		equal(t, "#elsewhere", c[2].Texts(), []string{"r2", "r3", "r5"})
 		equal(t, "#chatter", c[3].Texts(), []string{"r4"})
 	})
@@ -171,7 +175,7 @@ func TestNoticesComeBeforeInputs(t *testing.T) {
 		s.submit("q4", nil)
 		s.idle()
 		equal(t, "prompts", s.prompts(), []string{
-			"be brief\n\nvars: x\n\nq1", "<n1 ADDED n1>\n\nq2", "q3", "vars: x, y\n\nq4",
+			"be brief\n\nvars: x\n\nq1", "<n1 ADDED n1> aside\n\nq2", "q3", "vars: x, y\n\nq4",
 		})
 		if got := s.entries(agent.EntryContext); len(got) != 3 {
 			t.Errorf("context records: %+v", got)

@@ -63,6 +63,7 @@ func (s *Session) worker(ctx context.Context) {
 	var err error
 	if s.wanted() {
 		engine, err = s.ensureEngine(ctx)
+		s.pull(ctx)
 	}
 	r := s.claim(engine, err)
 	if r == nil {
@@ -84,6 +85,23 @@ func (s *Session) wanted() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.engine.warm || s.queue.claimable(s.held)
+}
+
+// pull fetches what waits elsewhere, if a run is due anyway.
+func (s *Session) pull(ctx context.Context) {
+	s.mu.Lock()
+	due, user := s.state == open && !s.held && s.queue.claimable(false), s.queue.inputs > 0
+	s.mu.Unlock()
+	if s.opts.Pull == nil || !due {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullTime)
+	defer cancel()
+	for _, w := range s.opts.Pull(ctx, user) {
+		if err := s.Notify(w.Notice, w.Ack); err != nil && w.Ack != nil {
+			w.Ack(Ack{State: AckUndelivered, Err: err})
+		}
+	}
 }
 
 // claim takes everything that waits for a run (W-153). Without a run the worker
@@ -146,21 +164,21 @@ func (s *Session) recordClaim(it *item, run string) {
 // all; a run of notices alone goes where the agent was last addressed, else to
 // the first configured channel, else nowhere (WA-33).
 func (s *Session) route(items []*item) Channel {
-	var addressed, any Channel
+	var addressed, spoken Channel
 	for _, it := range items {
 		if it.input == nil || it.input.Channel == nil {
 			continue
 		}
-		any = it.input.Channel
+		spoken = it.input.Channel
 		if !it.input.Chatter {
-			addressed = any
+			addressed = spoken
 		}
 	}
 	switch {
 	case addressed != nil:
 		return addressed
-	case any != nil:
-		return any
+	case spoken != nil:
+		return spoken
 	case s.queue.addressed != nil:
 		return s.queue.addressed
 	}

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/ossicle/ossicle/internal/logattr"
 )
 
 // Session owns one agent and its conversation.
@@ -27,7 +25,7 @@ type Session struct {
 	id        string
 	newEngine func() (Engine, error)
 	store     Store
-	frame     func(Notice) string
+	frame     Framer
 	opts      Options
 	log       *slog.Logger
 
@@ -55,6 +53,7 @@ type Session struct {
 	steering    bool      // an offer to the running turn is on its way
 	impatient   bool      // the agent has been busy on its own account for too long
 	cancelAside bool      // a person wants it to stop that
+	rested      bool      // OnIdle has been called since there was something to do
 	resets      []chan struct{}
 	idlers      []chan struct{}
 	done        chan struct{} // closed when Run has returned
@@ -70,9 +69,9 @@ const (
 )
 
 // NewSession makes a session with a stable id. It starts nothing before Run;
-// what is submitted earlier waits for it. frame makes the message for the model
-// of a notice (specification N-11); it escapes what comes from outside.
-func NewSession(id string, newEngine func() (Engine, error), store Store, frame func(Notice) string, opts *Options) (*Session, error) {
+// what is submitted earlier waits for it. newEngine makes an engine for each
+// life of the agent.
+func NewSession(id string, newEngine func() (Engine, error), store Store, frame Framer, opts *Options) (*Session, error) {
 	if id == "" || newEngine == nil || store == nil || frame == nil {
 		return nil, errors.New("make session: id, engine, store and frame are required")
 	}
@@ -176,6 +175,7 @@ type step struct {
 	woken   *run          // tell the owners of its notices
 	answers []*question   // questions that ran out of time
 	cancel  Engine        // ask it to stop what it does out of turn
+	idle    bool          // say that there is nothing to do
 	abandon bool          // the grace time is over
 	over    bool          // the session has ended
 	wait    time.Duration // until something runs out; 0: nothing does
@@ -226,11 +226,15 @@ func (s *Session) next(now time.Time) step {
 	if s.cancelAside {
 		s.cancelAside, st.cancel = false, s.engine.engine
 	}
+	if !s.idleLocked() {
+		s.rested = false
+	}
 	switch {
 	case s.working:
 		st.offer, st.to = s.offerLocked()
 	case s.idleLocked():
 		s.tellIdle()
+		st.idle, s.rested = !s.rested, true
 	case len(s.resets) > 0, !s.gated && !s.blocked() && (s.engine.warm || s.queue.claimable(s.held)):
 		st.work, s.working = true, true
 	}
@@ -250,6 +254,9 @@ func (s *Session) act(work context.Context, st step, workers *sync.WaitGroup) {
 	}
 	if len(st.offer) > 0 {
 		workers.Go(func() { s.steer(work, st.to, st.offer) })
+	}
+	if st.idle && s.opts.OnIdle != nil {
+		s.opts.OnIdle()
 	}
 	if st.work {
 		workers.Go(func() { s.worker(work) })
@@ -271,7 +278,7 @@ func (s *Session) begin(ctx context.Context) error {
 	known := s.queue.dropSeen()
 	s.mu.Unlock()
 	for _, it := range known {
-		it.ack(Ack{State: AckSeen})
+		s.tell(it, Ack{State: AckSeen})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -440,11 +447,6 @@ func (s *Session) firstChannel() Channel {
 		return s.opts.Channels[0]
 	}
 	return nil
-}
-
-func (s *Session) logSession(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
-	//nolint:sloglint // the callers pass constant messages
-	s.log.LogAttrs(ctx, level, msg, append([]slog.Attr{logattr.Session(s.id)}, attrs...)...)
 }
 
 // Status is a snapshot of a session.

@@ -172,8 +172,6 @@ func (s *Session) acknowledge(r *run, v verdict) (again []*item) {
 		s.tellWoken(r)
 	}
 	s.endWoken(r)
-	var refused *RestartError
-	final := errors.Is(v.err, errShutdown) || errors.As(v.err, &refused)
 	for _, it := range r.items {
 		if it.notice == nil {
 			continue
@@ -184,9 +182,9 @@ func (s *Session) acknowledge(r *run, v verdict) (again []*item) {
 			delete(s.queue.known, it.id)
 			s.queue.seen.add(it.id)
 			s.mu.Unlock()
-			it.ack(Ack{State: AckSeen, Run: r.id})
+			s.tell(it, Ack{State: AckSeen, Run: r.id})
 			s.publishNotice(it, EventNoticeSeen, Update{Run: r.id})
-		case it.failed == 0 && !final:
+		case it.failed == 0: // at a shutdown it is handed back from the queue
 			it.failed++
 			it.offered = false
 			s.recordQueue(it, OpRequeue)
@@ -210,7 +208,7 @@ func (s *Session) tellWoken(r *run) {
 	for _, it := range fresh {
 		if it.notice != nil && !it.woken { // once, also over a second turn
 			it.woken = true
-			it.ack(Ack{State: AckWoken, Run: r.id})
+			s.tell(it, Ack{State: AckWoken, Run: r.id})
 			s.publishNotice(it, EventNoticeWoken, Update{Run: r.id})
 		}
 	}
@@ -237,7 +235,7 @@ func (s *Session) fail(it *item, run string, err error) {
 	delete(s.queue.known, it.id)
 	s.mu.Unlock()
 	s.recordQueue(it, OpDrop)
-	it.ack(Ack{State: AckUndelivered, Run: run, Err: err})
+	s.tell(it, Ack{State: AckUndelivered, Run: run, Err: err})
 	s.publishNotice(it, EventNoticeLost, Update{Run: run, Error: err.Error()})
 }
 

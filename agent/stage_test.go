@@ -14,7 +14,16 @@ import (
 
 // frame is a frame that is easy to find in a prompt; the real one is another
 // room's.
-func frame(n agent.Notice) string { return fmt.Sprintf("<%s %s>", n.ID, n.Text) }
+func frame(notices []agent.Notice, aside bool) string {
+	var all []string
+	for _, n := range notices {
+		all = append(all, fmt.Sprintf("<%s %s>", n.ID, n.Text))
+	}
+	if aside {
+		all = append(all, "aside")
+	}
+	return strings.Join(all, " ")
+}
 
 // stage is a session on a scripted agent, with everything around it.
 type stage struct {

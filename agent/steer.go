@@ -49,7 +49,7 @@ func (s *Session) steer(ctx context.Context, r *run, items []*item) {
 	s.mu.Lock()
 	r.noOffer = cancel
 	s.mu.Unlock()
-	prompt := s.offerPrompt(items)
+	prompt := Prompt{Parts: s.parts(items, true)}
 	steerer, _ := r.engine.(Steerer) // offerLocked has looked
 	outcome, err := steerer.Steer(ctx, prompt)
 	s.mu.Lock()
@@ -73,25 +73,6 @@ func (s *Session) endOffers(r *run) {
 	s.mu.Unlock()
 	r.offers.Wait()
 	s.mu.Lock()
-}
-
-func (s *Session) offerPrompt(items []*item) Prompt {
-	var p Prompt
-	var notices []Notice
-	for _, it := range items {
-		if it.notice != nil {
-			notices = append(notices, *it.notice)
-		}
-	}
-	for _, text := range s.frames(notices) {
-		p.Parts = append(p.Parts, Part{Kind: PartNotice, Text: text})
-	}
-	for _, it := range items {
-		if it.input != nil {
-			p.Parts = append(p.Parts, Part{Kind: PartUser, Text: it.input.Text})
-		}
-	}
-	return p
 }
 
 // join makes items of the queue part of the run that has them already.
@@ -134,7 +115,7 @@ func (s *Session) drain(n int, ev Drain) {
 	r.offers.Add(1)
 	defer r.offers.Done()
 	s.mu.Unlock()
-	err := ev.Reply(s.offerPrompt(items))
+	err := ev.Reply(Prompt{Parts: s.parts(items, true)})
 	s.mu.Lock()
 	s.steering = false
 	if err == nil {
