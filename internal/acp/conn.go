@@ -110,14 +110,14 @@ func (c *conn) read(ctx context.Context, r io.Reader, h handler) {
 			continue
 		}
 		if b == nil {
-			c.log.Warn("agent line too long", logattr.Size(int64(size)))
+			c.log.WarnContext(ctx, "agent line too long", logattr.Size(int64(size)))
 			h.stray(nil, size)
 			continue
 		}
 		c.rec.frame("received", b)
 		f, err := parseFrame(b)
 		if err != nil {
-			c.log.Debug("agent line is no frame", logattr.Err(err), logattr.Size(int64(size)))
+			c.log.DebugContext(ctx, "agent line is no frame", logattr.Err(err), logattr.Size(int64(size)))
 			h.stray(b, size)
 			if noise++; noise >= maxNoise {
 				c.fail(fmt.Errorf("read from agent: %w: %d lines in a row", ErrNoise, noise))

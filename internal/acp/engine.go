@@ -197,7 +197,7 @@ func (e *Engine) launch(ctx context.Context, so agent.StartOptions, emit agent.S
 		h.close()
 		return fmt.Errorf("start agent: %w", err)
 	}
-	e.log.Info("agent started", logattr.PID(p.Pid()))
+	e.log.InfoContext(ctx, "agent started", logattr.PID(p.Pid()))
 
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	e.mu.Lock()

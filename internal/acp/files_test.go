@@ -23,8 +23,6 @@ func openDir(t *testing.T) (*files, string) {
 	return f, dir
 }
 
-func number(n int64) *int64 { return &n }
-
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	f, dir := openDir(t)
@@ -37,13 +35,13 @@ func TestReadFile(t *testing.T) {
 		want        string
 	}{
 		{nil, nil, "one\ntwo\r\nthree"},
-		{number(2), nil, "two\r\nthree"},
-		{number(0), number(1), "one\n"},
-		{number(2), number(1), "two\r\n"},
-		{number(3), number(100), "three"},
-		{number(4), nil, ""},
-		{nil, number(0), ""},
-		{number(-5), number(-1), ""},
+		{new(int64(2)), nil, "two\r\nthree"},
+		{new(int64(0)), new(int64(1)), "one\n"},
+		{new(int64(2)), new(int64(1)), "two\r\n"},
+		{new(int64(3)), new(int64(100)), "three"},
+		{new(int64(4)), nil, ""},
+		{nil, new(int64(0)), ""},
+		{new(int64(-5)), new(int64(-1)), ""},
 	} {
 		got, err := f.read(path, tc.from, tc.limit)
 		if err != nil || got != tc.want {
@@ -63,7 +61,7 @@ func TestReadFile(t *testing.T) {
 	if _, err := f.read(path, nil, nil); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
-	if got, err := f.read(path, number(9), number(2)); err != nil || len(got) != 2<<20+2 {
+	if got, err := f.read(path, new(int64(9)), new(int64(2))); err != nil || len(got) != 2<<20+2 {
 		t.Errorf("%d bytes %v", len(got), err)
 	}
 }
@@ -184,7 +182,7 @@ func TestTerminals(t *testing.T) {
 	if _, err := plain.wait(t.Context()); err != nil || plain.output().Output != "$HOME ; exit 1\n" {
 		t.Errorf("got %+v %v", plain.output(), err)
 	}
-	long := run(t, ts, terminalNewParams{Command: `i=0; while [ $i -lt 3000 ]; do echo "äöü $i"; i=$((i+1)); done`, OutputByteLimit: number(1001)})
+	long := run(t, ts, terminalNewParams{Command: `i=0; while [ $i -lt 3000 ]; do echo "äöü $i"; i=$((i+1)); done`, OutputByteLimit: new(int64(1001))})
 	_, _ = long.wait(t.Context())
 	if out := long.output(); !out.Truncated || len(out.Output) > 1001 || len(out.Output) < 990 || !utf8.ValidString(out.Output) || !strings.HasSuffix(out.Output, "äöü 2999\n") {
 		t.Errorf("%d bytes, %q", len(out.Output), out.Output[:20])

@@ -459,8 +459,13 @@ func TestGoldenFrames(t *testing.T) {
 		t.Errorf("got %+v", info)
 	}
 	if d := cmp.Diff([]agent.Injected{
-		{Server: "net", Transport: "http"}, {Server: "old", Transport: "sse"}, {Server: "io", Transport: "stdio"}, {Server: "io2", Transport: "stdio"},
-		{Server: "net", Reason: "duplicate_name"}, {Server: "nothing", Reason: "no_transport"}, {Server: "lost", Reason: "command_not_found"},
+		{Server: "net", Transport: "http"},
+		{Server: "old", Transport: "sse"},
+		{Server: "io", Transport: "stdio"},
+		{Server: "io2", Transport: "stdio"},
+		{Server: "net", Reason: "duplicate_name"},
+		{Server: "nothing", Reason: "no_transport"},
+		{Server: "lost", Reason: "command_not_found"},
 	}, info.Injected); d != "" {
 		t.Error(d)
 	}
@@ -522,7 +527,7 @@ func TestRecorder(t *testing.T) {
 	_, _ = r.Write([]byte("o\n"))
 	_, _ = r.Write(bytes.Repeat([]byte("z"), maxStderrLine+1))
 	var got []string
-	for _, l := range strings.Split(strings.TrimSpace(b.String()), "\n") {
+	for l := range strings.SplitSeq(strings.TrimSpace(b.String()), "\n") {
 		var e struct {
 			Time  time.Time
 			Dir   string

@@ -140,7 +140,7 @@ func (e *Engine) openSession(ctx context.Context, so agent.StartOptions, sink ag
 	q := sessionParams{CWD: so.Dir}
 	q.MCPServers, info.Injected = inject(so.MCPServers, offered(caps.MCP.HTTP), offered(caps.MCP.SSE))
 	for _, d := range info.Injected {
-		e.log.Info("mcp server decided", logattr.Server(d.Server), transportAttr(d.Transport), logattr.Reason(d.Reason))
+		e.log.InfoContext(ctx, "mcp server decided", logattr.Server(d.Server), transportAttr(d.Transport), logattr.Reason(d.Reason))
 	}
 	if so.System != "" && offered(caps.Session.SystemPrompt) {
 		q.SystemPrompt = &systemPrompt{Mode: "append", Content: []textBlock{{Type: "text", Text: so.System}}}
@@ -164,7 +164,7 @@ func (e *Engine) openSession(ctx context.Context, so agent.StartOptions, sink ag
 		if !errors.As(err, &refused) {
 			return fmt.Errorf("open session: %w", err)
 		}
-		e.log.Warn("agent could not resume its conversation", logattr.Err(err))
+		e.log.WarnContext(ctx, "agent could not resume its conversation", logattr.Err(err))
 	}
 	var r sessionResult
 	err := e.step(ctx, sink, "opening a session", e.o.SessionTimeout, methodNew, q, &r)
@@ -231,6 +231,6 @@ func (e *Engine) step(ctx context.Context, sink agent.Sink, what string, within 
 	err := e.c.call(ctx, method, params, result)
 	close(ended)
 	<-told
-	e.log.Debug("agent step", methodAttr(method), logattr.Duration(time.Since(began)), logattr.Err(err))
+	e.log.DebugContext(ctx, "agent step", methodAttr(method), logattr.Duration(time.Since(began)), logattr.Err(err))
 	return err
 }

@@ -38,7 +38,7 @@ func (e *Engine) Turn(ctx context.Context, p agent.Prompt) (agent.Outcome, error
 		case <-stop:
 			stop = nil
 			if err := e.cancel(context.WithoutCancel(ctx), t); err != nil {
-				e.log.Warn("cancel not sent", logattr.Err(err))
+				e.log.WarnContext(ctx, "cancel not sent", logattr.Err(err))
 			}
 		case <-cancelled:
 			cancelled = nil
@@ -117,7 +117,7 @@ func (e *Engine) outcome(ctx context.Context, t *turn, r response) (agent.Outcom
 		return agent.Outcome{}, agent.ErrClosed
 	case err != nil && asked:
 		// Some agents report the cancel that they were asked for as an error.
-		e.log.Debug("cancelled turn ended in an error", logattr.Err(err))
+		e.log.DebugContext(ctx, "cancelled turn ended in an error", logattr.Err(err))
 		result.StopReason = string(agent.StopCancelled)
 	case err != nil:
 		return agent.Outcome{}, fmt.Errorf("prompt agent: %w", err)

@@ -117,7 +117,7 @@ func (k *talk) prompt(id, session, text string) {
 // reply joins the pieces of a message.
 func reply(lines string) string {
 	var b strings.Builder
-	for _, l := range strings.Split(lines, "\n") {
+	for l := range strings.SplitSeq(lines, "\n") {
 		var m struct {
 			Params struct {
 				Update struct {

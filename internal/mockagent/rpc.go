@@ -52,9 +52,10 @@ func (a *agent) read(ctx context.Context, in io.Reader) error {
 			a.line(ctx, line)
 		}
 		switch {
-		case errors.Is(err, io.EOF), err != nil && ctx.Err() != nil:
-			return nil
-		case err != nil:
+		case err == nil:
+		case errors.Is(err, io.EOF), ctx.Err() != nil:
+			return nil //nolint:nilerr // the end, or closed by us
+		default:
 			return fmt.Errorf("read from client: %w", err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,8 +99,8 @@ func (a *agent) turn(ctx context.Context, s *session, f *flight, m message, n in
 	if s.current == f {
 		s.current = nil
 	}
-	for _, text := range s.steered {
-		reply += "\nsteered: " + text
+	if len(s.steered) > 0 {
+		reply += "\nsteered: " + strings.Join(s.steered, "\nsteered: ")
 	}
 	s.steered = nil
 	s.mu.Unlock()
@@ -162,12 +163,7 @@ var (
 )
 
 func word(prompt, w string) bool {
-	for _, f := range strings.Fields(prompt) {
-		if f == w {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(strings.Fields(prompt), w)
 }
 
 func (t *turn) run(ctx context.Context) string {

@@ -2,6 +2,7 @@ package scripted
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -80,9 +81,7 @@ func writeChat(out *output, t Turn, r Reply) {
 	}
 	chunk := func(choices array, more object) {
 		e := object{"id": id, "object": "chat.completion.chunk", "created": 1, "model": t.Model, "choices": choices}
-		for k, v := range more {
-			e[k] = v
-		}
+		maps.Copy(e, more)
 		out.event("", e)
 	}
 	delta := func(d object, finish any) {
