@@ -14,9 +14,10 @@ import (
 
 // Transport wraps a transport of an SDK server, other than HTTP, so that listens
 // on it are served by the hub, beside everything else that the SDK serves on it.
-// It takes requests for subscriptions/listen of revision 2026-07-28 and
-// cancellations of them out of what the SDK reads, and writes its frames between
-// those of the SDK.
+// It takes requests for subscriptions/listen and cancellations of them out of
+// what the SDK reads, and writes its frames between those of the SDK. Requests
+// that do not name revision 2026-07-28 or later are answered as a server of the
+// older revisions does: there is no such method.
 //
 // Of an [mcp.StdioTransport] or [mcp.IOTransport] it takes the bytes over, line
 // by line: ids are echoed as they came, also integers over 2^53, and a line that
@@ -44,10 +45,11 @@ type duplex struct {
 	// writing is held (filled) by whoever writes a message: the hub or the SDK.
 	writing chan struct{}
 
-	mu      sync.Mutex // after listener.mu
-	listens map[string]*listener
-	closing bool          // no listen is taken any more
-	empty   chan struct{} // closed when closing and no listen is left
+	mu      sync.Mutex           // after listener.mu
+	listens map[string]*listener // by their ids
+	unended int                  // listens whose last message is not written
+	closing bool                 // no listen is taken any more
+	empty   chan struct{}        // closed when closing and none is unended
 }
 
 // frameWriter writes whole messages. Its methods are called one at a time, but
@@ -81,15 +83,13 @@ func idKey(id jsontext.Value) string {
 	return string(s)
 }
 
-// isModernListen reports whether a request is one that the hub serves.
-func isModernListen(method string, params jsontext.Value) bool {
-	if method != methodListen {
-		return false
+// cancelledID is the id that a cancellation names, or empty.
+func cancelledID(params jsontext.Value) jsontext.Value {
+	var c cancelledParams
+	if json.Unmarshal(params, &c) != nil {
+		return nil
 	}
-	var p struct {
-		Meta requestMeta `json:"_meta"`
-	}
-	return json.Unmarshal(params, &p) == nil && p.Meta.ProtocolVersion >= ProtocolVersion
+	return c.RequestID
 }
 
 // listen serves a request. The opening does not hold up the reader who calls.
@@ -110,6 +110,9 @@ func (d *duplex) accept(l *listener, params jsontext.Value) (*Filter, *fault) {
 	if f != nil {
 		return nil, f
 	}
+	if lp.Meta.ProtocolVersion < ProtocolVersion {
+		return nil, faultLegacyListen()
+	}
 	if f := lp.check(d.hub.opts.MaxURIs); f != nil {
 		return nil, f
 	}
@@ -126,6 +129,7 @@ func (d *duplex) accept(l *listener, params jsontext.Value) (*Filter, *fault) {
 		return nil, f
 	}
 	d.listens[key] = l
+	d.unended++
 	return lp.Notifications, nil
 }
 
@@ -155,13 +159,9 @@ func (d *duplex) open(ctx context.Context, l *listener, asked Filter) {
 
 // cancel ends a listen as its client asked. Nothing is written for the id by
 // anybody who begins to write after that. It reports whether there was one.
-func (d *duplex) cancel(params jsontext.Value) bool {
-	var c cancelledParams
-	if json.Unmarshal(params, &c) != nil || len(c.RequestID) == 0 {
-		return false
-	}
+func (d *duplex) cancel(id jsontext.Value) bool {
 	d.mu.Lock()
-	l := d.listens[idKey(c.RequestID)]
+	l := d.listens[idKey(id)]
 	d.mu.Unlock()
 	if l == nil {
 		return false
@@ -224,15 +224,17 @@ func (d *duplex) close() []*listener {
 	return all
 }
 
-func (d *duplex) forget(key string) {
+// free makes the id of a listen usable again.
+func (d *duplex) free(l *listener, key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.listens, key)
-	d.checkEmptyLocked()
+	if d.listens[key] == l {
+		delete(d.listens, key)
+	}
 }
 
 func (d *duplex) checkEmptyLocked() {
-	if d.closing && len(d.listens) == 0 && !isClosed(d.empty) {
+	if d.closing && d.unended == 0 && !isClosed(d.empty) {
 		close(d.empty)
 	}
 }
@@ -268,6 +270,8 @@ func (s *duplexSink) write(l *listener, r *round) error {
 		if !r.last || l.gone() {
 			return nil
 		}
+		// Its client may use the id again as soon as it has the result.
+		s.pipe.free(l, s.key)
 		// The specification asks for a result in one place and for a cancellation
 		// in another: clients get both, the result first (known fault B-020).
 		if err := out.respond(l.id, appendResultValue(nil, l.id), nil); err != nil {
@@ -277,4 +281,10 @@ func (s *duplexSink) write(l *listener, r *round) error {
 	})
 }
 
-func (s *duplexSink) close() { s.pipe.forget(s.key) }
+func (s *duplexSink) close(l *listener) {
+	s.pipe.free(l, s.key)
+	s.pipe.mu.Lock()
+	defer s.pipe.mu.Unlock()
+	s.pipe.unended--
+	s.pipe.checkEmptyLocked()
+}

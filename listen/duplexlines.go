@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -54,6 +55,8 @@ type lineReader struct {
 
 	rest []byte // of the line that the SDK is reading
 	line []byte // memory for lines
+
+	closed atomic.Bool // by us: not the peer has gone
 }
 
 // keptLine is the memory that is kept from one line to the next.
@@ -71,7 +74,9 @@ func (r *lineReader) Read(b []byte) (int, error) {
 			r.refuse("", newFault(0, codeInvalidRequest, "line is over %d bytes: it was skipped", r.limit))
 			continue
 		case err != nil:
-			r.pipe.hangUp()
+			if !r.closed.Load() {
+				r.pipe.hangUp()
+			}
 			return 0, err
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 && r.sift(line) {
@@ -83,8 +88,12 @@ func (r *lineReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements [io.Closer].
-func (r *lineReader) Close() error { return r.src.Close() }
+// Close implements [io.Closer]. The SDK closes what it writes to next, and that
+// ends the listens politely.
+func (r *lineReader) Close() error {
+	r.closed.Store(true)
+	return r.src.Close()
+}
 
 // readLine returns the next line, or errLineTooLong after having skipped it. The
 // line is valid until the next call.
@@ -123,7 +132,7 @@ func (r *lineReader) sift(line []byte) bool {
 	}
 	var e envelope
 	if err := json.Unmarshal(line, &e); err != nil {
-		r.refuse("", lineFault(err))
+		r.refuse("", faultParse(err))
 		return false
 	}
 	isCall := e.Method != "" && len(e.ID) > 0
@@ -136,9 +145,9 @@ func (r *lineReader) sift(line []byte) bool {
 		r.refuse("", faultID())
 	case e.JSONRPC != "2.0":
 		r.refuse(string(e.ID), faultVersionTag())
-	case isCall && isModernListen(e.Method, e.Params):
+	case isCall && e.Method == methodListen:
 		r.listen(e.ID, e.Params)
-	case e.Method == notificationCancelled && !isCall && r.pipe.cancel(e.Params):
+	case e.Method == notificationCancelled && !isCall && r.pipe.cancel(cancelledID(e.Params)):
 	default:
 		return true
 	}
@@ -150,7 +159,7 @@ func (r *lineReader) sift(line []byte) bool {
 func (r *lineReader) siftBatch(line []byte) bool {
 	var batch []envelope
 	if err := json.Unmarshal(line, &batch); err != nil {
-		r.refuse("", lineFault(err))
+		r.refuse("", faultParse(err))
 		return false
 	}
 	for _, e := range batch {
@@ -167,15 +176,6 @@ func (r *lineReader) siftBatch(line []byte) bool {
 
 func (r *lineReader) refuse(id string, f *fault) {
 	_ = r.pipe.exclusive(func() error { return r.pipe.out.respond(id, nil, &f.wireError) })
-}
-
-// lineFault tells what is no JSON from what is no message.
-func lineFault(err error) *fault {
-	f := faultParse(err)
-	if semantic := (*json.SemanticError)(nil); errors.As(err, &semantic) {
-		f.Code = codeInvalidRequest
-	}
-	return f
 }
 
 // depth returns the deepest nesting of a text that may be JSON.

@@ -50,11 +50,12 @@ func (c *messageConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 func (c *messageConn) take(ctx context.Context, req *jsonrpc.Request) bool {
 	params := jsontext.Value(req.Params)
 	switch {
-	case req.IsCall() && isModernListen(req.Method, params):
+	case req.IsCall() && req.Method == methodListen:
 		c.pipe.listen(ctx, literalID(req.ID), params)
 		return true
 	case !req.IsCall() && req.Method == notificationCancelled:
-		return c.pipe.cancel(params)
+		id, err := decodedID(string(cancelledID(params))) // as the id of the listen was decoded
+		return err == nil && c.pipe.cancel(literalID(id))
 	}
 	return false
 }

@@ -48,7 +48,11 @@ func faultNoStream() *fault {
 		"this server cannot stream here: something in front of it buffers responses")
 }
 
+// faultParse tells what is no JSON from what is no message.
 func faultParse(err error) *fault {
+	if semantic := (*json.SemanticError)(nil); errors.As(err, &semantic) {
+		return newFault(http.StatusBadRequest, codeInvalidRequest, "message is no JSON-RPC: %s", jsonProblem(err))
+	}
 	return newFault(http.StatusBadRequest, codeParseError, "message is no JSON: %s", jsonProblem(err))
 }
 
@@ -61,7 +65,7 @@ func jsonProblem(err error) string {
 	case errors.As(err, &syntactic):
 		return fmt.Sprintf("%s at byte %d", truncate(fmt.Sprint(syntactic.Err), 128), syntactic.ByteOffset)
 	case errors.As(err, &semantic):
-		return fmt.Sprintf("wrong type of %q", truncate(string(semantic.JSONPointer), 128))
+		return fmt.Sprintf("wrong type at %q", truncate(string(semantic.JSONPointer), 128))
 	default:
 		return truncate(err.Error(), 128)
 	}
@@ -113,6 +117,11 @@ func faultTooManyURIs(limit int) *fault {
 func faultVersion(requested string) *fault {
 	return newFault(http.StatusBadRequest, codeUnsupportedVersion, "protocol version is not supported by %s", methodListen).
 		with(`{"supported":[%q],"requested":%s}`, ProtocolVersion, appendString(nil, truncate(requested, 64)))
+}
+
+func faultLegacyListen() *fault {
+	return newFault(http.StatusNotFound, codeMethodNotFound,
+		"%s is a method of revision %s: name that in _meta, or use resources/subscribe", methodListen, ProtocolVersion)
 }
 
 func faultTooManyListens(limit int) *fault {

@@ -76,6 +76,9 @@ func (h *Hub) readListen(w http.ResponseWriter, r *http.Request) (req *request, 
 	if f != nil {
 		return nil, id, f
 	}
+	if p.Meta.ProtocolVersion == "" {
+		return nil, id, faultMeta(metaProtocolVersion)
+	}
 	if version != p.Meta.ProtocolVersion {
 		return nil, id, faultHeaderMismatch(headerProtocolVersion, version, p.Meta.ProtocolVersion)
 	}
@@ -197,7 +200,7 @@ func (h *Hub) newConnSink(conn net.Conn) *connSink {
 func (h *Hub) serveConn(l *listener, conn net.Conn, header http.Header, ack []byte) {
 	s := h.newConnSink(conn)
 	if !l.attach(s) {
-		s.close()
+		s.close(l)
 		l.abandon()
 		return
 	}
@@ -306,7 +309,7 @@ func (s *writerSink) writeBy(b []byte) error {
 	return err
 }
 
-func (s *writerSink) close() { close(s.done) }
+func (s *writerSink) close(*listener) { close(s.done) }
 
 // canFlush reports whether a ResponseWriter passes on what it gets, by the same
 // search that [http.ResponseController] does. Asking for a flush would send the
@@ -328,4 +331,4 @@ func canFlush(w http.ResponseWriter) bool {
 type noSink struct{}
 
 func (noSink) schedule(*listener) {}
-func (noSink) close()             {}
+func (noSink) close(*listener)    {}

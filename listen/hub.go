@@ -115,6 +115,7 @@ type Hub struct {
 
 	mu      sync.Mutex // taken last
 	listens map[*listener]struct{}
+	open    int // of them, without those that are being told their end
 	closed  bool
 	tasks   int           // goroutines of the hub
 	idle    chan struct{} // closed when the hub is closed and all is over
@@ -187,7 +188,7 @@ type Stats struct {
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Stats{Listens: len(h.listens), CutOff: h.cut.Load()}
+	return Stats{Listens: h.open, CutOff: h.cut.Load()}
 }
 
 // Shutdown takes no more listens, ends all politely, and waits until that is
@@ -234,11 +235,27 @@ func (h *Hub) admit(l *listener) *fault {
 	if h.closed {
 		return faultShuttingDown()
 	}
-	if len(h.listens) >= h.opts.MaxListens {
+	if h.open >= h.opts.MaxListens {
 		return faultTooManyListens(h.opts.MaxListens)
 	}
+	h.open++
 	h.listens[l] = struct{}{}
 	return nil
+}
+
+// vacate gives the place of a listener free, which its client may want as soon as
+// it reads of the end.
+func (h *Hub) vacate(l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.vacateLocked(l)
+}
+
+func (h *Hub) vacateLocked(l *listener) {
+	if !l.vacated {
+		l.vacated = true
+		h.open--
+	}
 }
 
 func (h *Hub) remove(l *listener) {
@@ -246,6 +263,7 @@ func (h *Hub) remove(l *listener) {
 	h.opts.Logger.Debug("listen ended", idAttr(l.id))
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.vacateLocked(l)
 	delete(h.listens, l)
 	h.checkIdleLocked()
 }

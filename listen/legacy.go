@@ -56,8 +56,7 @@ func (s *legacyServer) receiving(next mcp.MethodHandler) mcp.MethodHandler {
 		case *mcp.UnsubscribeRequest:
 			s.unsubscribe(r)
 		case *mcp.SubscriptionsListenRequest:
-			err = &jsonrpc.Error{Code: codeMethodNotFound, Message: methodListen +
-				" is not served here: it needs revision " + ProtocolVersion + " in _meta, and over HTTP the header " + headerMethod}
+			err = faultLegacyListen().rpcError()
 		default:
 			return next(ctx, method, req)
 		}
@@ -194,7 +193,7 @@ func (s *legacySession) write(_ *listener, r *round) error {
 	return nil
 }
 
-func (s *legacySession) close() {
+func (s *legacySession) close(*listener) {
 	s.mu.Lock()
 	s.closed = true
 	all := s.watchers

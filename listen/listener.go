@@ -30,7 +30,7 @@ type sink interface {
 	// goroutine owns the writing.
 	schedule(l *listener)
 	// close ends the way at once; writes under way fail. It is called once.
-	close()
+	close(l *listener)
 }
 
 // blockingSink is a sink whose writes may block, though no longer than the
@@ -74,7 +74,8 @@ type listener struct {
 	pending   []*watcher
 	cancel    context.CancelFunc // ends the opening; nil when there is none
 
-	beat beat // guarded by beats.mu
+	beat    beat // guarded by beats.mu
+	vacated bool // its place is free; guarded by Hub.mu
 }
 
 // beat is a listener's place in the list of keep-alives.
@@ -239,6 +240,9 @@ func (l *listener) hasNewsLocked() bool {
 func (l *listener) drain(s blockingSink) {
 	var r round
 	for l.take(&r) {
+		if r.last {
+			l.hub.vacate(l)
+		}
 		if err := s.write(l, &r); err != nil {
 			l.cut(err)
 			return
@@ -290,7 +294,7 @@ func (l *listener) leave() bool {
 	if opened { // otherwise the opener still adds watchers, and stops them
 		l.stopWatchers()
 	}
-	s.close()
+	s.close(l)
 	l.hub.remove(l)
 	return true
 }

@@ -50,8 +50,8 @@ func validID(id jsontext.Value) bool {
 	return true
 }
 
-// parseListen reads the params of a listen, but for the version, which has its
-// own place in the order of checks.
+// parseListen reads the params of a listen. The version may be missing: what that
+// means depends on the transport.
 func parseListen(params jsontext.Value) (*listenParams, *fault) {
 	var p listenParams
 	if len(params) > 0 {
@@ -59,8 +59,8 @@ func parseListen(params jsontext.Value) (*listenParams, *fault) {
 			return nil, faultParams(err)
 		}
 	}
-	if p.Meta == nil || p.Meta.ProtocolVersion == "" {
-		return nil, faultMeta(metaProtocolVersion)
+	if p.Meta == nil {
+		p.Meta = &requestMeta{}
 	}
 	return &p, nil
 }

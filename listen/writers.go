@@ -82,6 +82,9 @@ func (q *writers) serve(l *listener, w *rawWriter) {
 	if !ok || !l.take(&w.round) {
 		return
 	}
+	if w.round.last {
+		q.hub.vacate(l)
+	}
 	w.buf = s.append(w.buf[:0], l, &w.round)
 	rest, err := w.try(s)
 	switch {
@@ -182,4 +185,4 @@ func (s *connSink) writeBy(b []byte) error {
 	return s.conn.SetWriteDeadline(time.Time{})
 }
 
-func (s *connSink) close() { _ = s.conn.Close() }
+func (s *connSink) close(*listener) { _ = s.conn.Close() }
