@@ -44,15 +44,17 @@ type Config struct {
 // Watch holds the limits of the watch engine (specification W-160 to W-166).
 // Zero means the engine's default.
 type Watch struct {
-	Watches     int           `yaml:"watches"`       // watches at a time
-	Quiet       time.Duration `yaml:"quiet"`         // silence that ends a burst
-	MaxWait     time.Duration `yaml:"max_wait"`      // longest wait from a burst's first line
-	Lines       int           `yaml:"lines"`         // lines of a notice
-	Events      int           `yaml:"events"`        // events of one pass
-	FilterTime  time.Duration `yaml:"filter_time"`   // one filter run
-	FilterCalls int           `yaml:"filter_calls"`  // tool calls of one filter run
-	LegacyWatch bool          `yaml:"legacy_watch"`  // also watch servers before 2026-07-28
-	WidenTools  []string      `yaml:"widen_filters"` // servers whose unannotated tools filters may call
+	Watches     int           `yaml:"watches"`      // watches at a time
+	Quiet       time.Duration `yaml:"quiet"`        // silence that ends a burst
+	MaxWait     time.Duration `yaml:"max_wait"`     // longest wait from a burst's first line
+	Lines       int           `yaml:"lines"`        // lines of a notice
+	Events      int           `yaml:"events"`       // events of one pass
+	FilterTime  time.Duration `yaml:"filter_time"`  // one filter run
+	FilterCalls int           `yaml:"filter_calls"` // tool calls of one filter run
+	LegacyWatch bool          `yaml:"legacy_watch"` // also watch servers before 2026-07-28
+	// FilterTools are further tools that filters may call, as "server/tool",
+	// beside those that say of themselves that they only read.
+	FilterTools []string `yaml:"filter_tools"`
 }
 
 // Python configures the interpreter of filters.

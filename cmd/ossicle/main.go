@@ -1,0 +1,22 @@
+// Command ossicle gives LLM agents ears: it turns changes in MCP servers into
+// bounded, filtered notices.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/ossicle/ossicle/internal/cli"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks for a clean end; with the handler gone, the second
+	// one ends the process at once.
+	context.AfterFunc(ctx, stop)
+	code := cli.Run(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv)
+	stop()
+	os.Exit(code)
+}

@@ -1,0 +1,103 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// Budgets of the teardown.
+const (
+	watchesBudget = 4 * time.Second
+	pythonBudget  = 4 * time.Second
+	serversBudget = 8 * time.Second
+)
+
+// Client is what listens: connections to MCP servers, and the watch engine over
+// them.
+type Client struct {
+	Servers *mcpclient.Pool
+	Watches *watch.Manager
+
+	down teardown
+}
+
+// ClientOptions refine a Client. The zero value is a client that lists, reads
+// and calls.
+type ClientOptions struct {
+	// Sink receives the notices of watches. Nil discards them.
+	Sink watch.Sink
+	// StatePath is the file that keeps watches over restarts; empty keeps none.
+	StatePath string
+	// Logger takes the log. Nil discards.
+	Logger *slog.Logger
+}
+
+// NewClient builds a client of the given servers. It connects to none yet. The
+// caller closes it.
+func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*Client, error) {
+	if o == nil {
+		o = &ClientOptions{}
+	}
+	log := o.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	sink := o.Sink
+	if sink == nil {
+		sink = watch.SinkFunc(func(context.Context, watch.Notice) error { return nil })
+	}
+	client := &Client{}
+	pool, err := mcpclient.NewPool(servers, &mcpclient.Options{LegacyWatch: c.Watch.LegacyWatch, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("configure servers: %w", err)
+	}
+	client.Servers = pool
+	client.down.push("servers", serversBudget, func(context.Context) error { pool.Close(); return nil })
+
+	engine := &interpreter{c: c.Python, log: log}
+	client.down.push("python", pythonBudget, func(context.Context) error { return engine.Close() })
+
+	client.Watches = watch.NewManager(ports(pool), engine, sink, &watch.Options{
+		Logger:    log,
+		Limits:    limits(c.Watch),
+		StatePath: o.StatePath,
+		ReadOnly:  readOnly(c.Watch.FilterTools),
+	})
+	client.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
+	return client, nil
+}
+
+// Close ends the watches, the interpreter and the connections, in this order,
+// and waits for them within their budgets.
+func (c *Client) Close(ctx context.Context) error { return c.down.run(ctx) }
+
+func limits(w config.Watch) watch.Limits {
+	return watch.Limits{
+		Watches: w.Watches, Quiet: w.Quiet, MaxWait: w.MaxWait, Lines: w.Lines, Events: w.Events,
+		FilterTime: w.FilterTime, FilterCalls: w.FilterCalls,
+	}
+}
+
+// ports are the servers as the watch engine sees them.
+func ports(pool *mcpclient.Pool) []watch.Server {
+	var servers []watch.Server
+	for _, s := range pool.Servers() {
+		servers = append(servers, s)
+	}
+	return servers
+}
+
+// readOnly decides what filters may call: tools that say that they only read,
+// and those that a person has named as "server/tool".
+func readOnly(named []string) func(string, watch.Tool) bool {
+	return func(server string, t watch.Tool) bool {
+		return t.ReadOnly || slices.Contains(named, server+"/"+t.Name)
+	}
+}

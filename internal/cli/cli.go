@@ -1,0 +1,143 @@
+// Package cli is the command line: flags, printing, exit codes. What a command
+// does is done by the rooms; this package parses for them and prints for them.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/version"
+)
+
+// Streams are the standard streams of the process. They are files, because
+// servers over stdio guard the descriptor and printing asks whether a person
+// looks at a terminal.
+type Streams struct {
+	In, Out, Err *os.File
+}
+
+// env is what every command has: the streams and the global flags.
+type env struct {
+	Streams
+	getenv     func(string) (string, bool)
+	configFile string
+	json       bool
+	verbose    bool
+	logFormat  string
+	log        *slog.Logger // after load
+	arg0       string       // how the person called us
+}
+
+// Run executes the command line and returns the exit code, see the table in
+// exit.go. A cancelled ctx asks for a clean end.
+func Run(ctx context.Context, args []string, s Streams, getenv func(string) (string, bool)) int {
+	e := &env{Streams: s, getenv: getenv, arg0: os.Args[0]}
+	root := newRoot(e)
+	root.SetArgs(args)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	err := root.ExecuteContext(ctx)
+	if err != nil && ctx.Err() == nil {
+		e.report(err)
+	}
+	return exitCode(ctx, err)
+}
+
+func newRoot(e *env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ossicle",
+		Short: "Ears for LLM agents: changes in MCP servers become bounded, filtered notices",
+		Long: `ossicle watches resources of MCP servers and says, by push, what changed:
+filtered by your Python, deduplicated, debounced, in bounded words.
+
+Try it:   ossicle demo`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usage(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&e.configFile, "config", "", "configuration file (default $OSSICLE_CONFIG, else ossicle/config.yaml in the configuration directory)")
+	flags.BoolVar(&e.json, "json", false, "print JSON: one object, or one object a line for streams")
+	flags.BoolVarP(&e.verbose, "verbose", "v", false, "log every step, not only notices and failures")
+	flags.StringVar(&e.logFormat, "log-format", "", "format of the log on standard error: text or json")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+	})
+	root.AddCommand(
+		newWatch(e), newResources(e), newRead(e), newCall(e), newProbe(e),
+		newMemo(e), newFiles(e), newDemo(e), newVersion(e),
+	)
+	return root
+}
+
+// load reads the configuration and puts the global flags over it.
+func (e *env) load() (*config.Config, error) {
+	c, err := config.Load(e.configFile, e.getenv)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	if e.logFormat != "" {
+		c.Log.Format = e.logFormat
+	}
+	if e.verbose {
+		c.Log.Level = "debug"
+	}
+	if err := c.Validate(); err != nil {
+		return nil, &usageError{err}
+	}
+	e.log = e.logger(c.Log)
+	return c, nil
+}
+
+// logger writes to standard error, so that standard output stays the product.
+func (e *env) logger(c config.Log) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
+		level = slog.LevelInfo
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(e.Err, o))
+	}
+	return slog.New(slog.NewTextHandler(e.Err, o))
+}
+
+// usage marks the errors of an argument check as mistakes on the command line.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// report prints the error that ends the command, in the form that was asked for.
+func (e *env) report(err error) {
+	if e.json {
+		_ = writeJSON(e.Err, struct {
+			Error string `json:"error"`
+			Code  int    `json:"code"`
+		}{err.Error(), exitCode(context.Background(), err)})
+		return
+	}
+	_, _ = fmt.Fprintf(e.Err, "%s: %v\n", version.Name, err)
+}
+
+// terminal reports whether a person sees what is written to w.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,53 @@
+package cli_test
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ossicle/ossicle/internal/cli"
+)
+
+// TestMain makes the test binary serve as the program in scripts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ossicle": program})
+}
+
+func program() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(cli.Run(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.LookupEnv))
+}
+
+// The scripts are the command line's contract: what a person types, sees, and
+// gets as the exit code.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	monty := filepath.Join(root, "node_modules", "@pydantic", "monty-linux-x64-gnu", "monty")
+	_, missing := os.Stat(monty)
+	if missing != nil && os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
+		t.Fatalf("the Python interpreter is not installed: %v; run make setup", missing)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("OSSICLE_MONTY", monty)
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			return cond == "python" && missing == nil, nil
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}

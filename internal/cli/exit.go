@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// Exit codes. docs/reference/exit-codes.md shows this table, and a test holds
+// the two together.
+const (
+	exitOK          = 0
+	exitFailure     = 1   // something went wrong that no other code names
+	exitUsage       = 2   // the command line or the configuration is wrong
+	exitUnobserved  = 3   // a probe worked, but what it looked for did not happen
+	exitUnreachable = 4   // a server could not be reached
+	exitRefused     = 5   // a server refused, cannot be watched, or a watch failed
+	exitInterrupted = 130 // ended by a signal before it was done
+)
+
+// exitTable says what each code means, in the order of the codes.
+var exitTable = []struct {
+	code    int
+	meaning string
+}{
+	{exitOK, "done"},
+	{exitFailure, "something went wrong that no other code names"},
+	{exitUsage, "the command line or the configuration is wrong"},
+	{exitUnobserved, "a probe worked, but what it looked for did not happen"},
+	{exitUnreachable, "a server could not be reached"},
+	{exitRefused, "a server refused, cannot be watched, or every watch failed"},
+	{exitInterrupted, "ended by a signal before it was done"},
+}
+
+// usageError marks what the person can mend on the command line or in the
+// configuration.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// errUnobserved ends a probe that saw nothing.
+var errUnobserved = errors.New("not observed")
+
+// errUnreachable ends a probe that could not connect.
+var errUnreachable = errors.New("not reachable")
+
+// errWatchesFailed ends a watch command without a watch that still runs.
+var errWatchesFailed = errors.New("every watch has failed")
+
+// errInterrupted ends a command that a signal cut short.
+var errInterrupted = errors.New("interrupted")
+
+// exitCode maps the error that ended a command to its exit code, by type.
+func exitCode(ctx context.Context, err error) int {
+	var (
+		usage    *usageError
+		argument *watch.ArgumentError
+		filter   *watch.FilterError
+		limit    *watch.LimitError
+		route    *watch.RouteError
+		version  *watch.VersionError
+		refused  *watch.RefusedError
+		connect  *mcpclient.ConnectError
+	)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return exitInterrupted
+	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit):
+		return exitUsage
+	case errors.Is(err, errUnobserved):
+		return exitUnobserved
+	case errors.As(err, &connect), errors.Is(err, errUnreachable):
+		return exitUnreachable
+	case errors.As(err, &version), errors.As(err, &refused), errors.As(err, &route), errors.Is(err, errWatchesFailed):
+		return exitRefused
+	default:
+		return exitFailure
+	}
+}

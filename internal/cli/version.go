@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ossicle/ossicle/internal/version"
+	"github.com/ossicle/ossicle/listen"
+)
+
+func newVersion(e *env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			v := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+				System  string `json:"system"`
+				MCP     string `json:"mcp"`
+			}{version.Number(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, listen.ProtocolVersion}
+			if e.json {
+				return writeJSON(e.Out, v)
+			}
+			_, err := fmt.Fprintf(e.Out, "ossicle %s (%s, %s, MCP %s)\n", v.Version, v.Go, v.System, v.MCP)
+			return err
+		},
+	}
+}
