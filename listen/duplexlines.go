@@ -71,7 +71,7 @@ func (r *lineReader) Read(b []byte) (int, error) {
 		line, err := r.readLine()
 		switch {
 		case errors.Is(err, errLineTooLong):
-			r.refuse("", newFault(0, codeInvalidRequest, "line is over %d bytes: it was skipped", r.limit))
+			r.refuse("", faultLine(r.limit))
 			continue
 		case err != nil:
 			if !r.closed.Load() {
@@ -124,7 +124,7 @@ func (r *lineReader) readLine() ([]byte, error) {
 // reports whether it is the SDK's.
 func (r *lineReader) sift(line []byte) bool {
 	if depth(line) > maxDepth {
-		r.refuse("", newFault(0, codeInvalidRequest, "message is nested over %d deep: flatten it", maxDepth))
+		r.refuse("", faultDepth())
 		return false
 	}
 	if line[0] == '[' {
@@ -138,7 +138,7 @@ func (r *lineReader) sift(line []byte) bool {
 	isCall := e.Method != "" && len(e.ID) > 0
 	switch {
 	case e.Method == "" && len(e.Result) == 0 && e.Error == nil:
-		r.refuse("", newFault(0, codeInvalidRequest, "send a method, or a result, or an error"))
+		r.refuse("", faultNoMessage())
 	case e.Method == "" && !validID(e.ID):
 		// An answer to nothing. Answers are not answered.
 	case isCall && !validID(e.ID):
@@ -162,16 +162,14 @@ func (r *lineReader) siftBatch(line []byte) bool {
 		r.refuse("", faultParse(err))
 		return false
 	}
+	ok := len(batch) > 0
 	for _, e := range batch {
-		if e.JSONRPC != "2.0" || len(e.ID) > 0 && !validID(e.ID) || e.Method == "" && len(e.ID) == 0 {
-			r.refuse("", newFault(0, codeInvalidRequest, "batch holds something that is no message"))
-			return false
-		}
+		ok = ok && e.JSONRPC == "2.0" && (len(e.ID) == 0 || validID(e.ID)) && (e.Method != "" || len(e.ID) > 0)
 	}
-	if len(batch) == 0 {
-		r.refuse("", newFault(0, codeInvalidRequest, "batch is empty"))
+	if !ok {
+		r.refuse("", faultBadBatch())
 	}
-	return len(batch) > 0
+	return ok
 }
 
 func (r *lineReader) refuse(id string, f *fault) {

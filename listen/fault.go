@@ -75,6 +75,22 @@ func faultBatch() *fault {
 	return newFault(http.StatusBadRequest, codeInvalidRequest, "send one message, not a batch: revision %s has none", ProtocolVersion)
 }
 
+func faultLine(limit int) *fault {
+	return newFault(http.StatusRequestEntityTooLarge, codeInvalidRequest, "line is over %d bytes: it was skipped", limit)
+}
+
+func faultDepth() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, "message is nested over %d deep: flatten it", maxDepth)
+}
+
+func faultNoMessage() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, "send a method, or a result, or an error")
+}
+
+func faultBadBatch() *fault {
+	return newFault(http.StatusBadRequest, codeInvalidRequest, "batch is empty, or holds something that is no message")
+}
+
 func faultVersionTag() *fault {
 	return newFault(http.StatusBadRequest, codeInvalidRequest, `send "jsonrpc":"2.0"`)
 }
@@ -127,6 +143,17 @@ func faultLegacyListen() *fault {
 func faultTooManyListens(limit int) *fault {
 	return newFault(http.StatusServiceUnavailable, codeTooManyListens,
 		"this server has its %d listens: end one, put more URIs into one, or try later", limit).with(`{"limit":%d}`, limit)
+}
+
+func faultTooManySubscriptions(limit int) *fault {
+	return newFault(http.StatusBadRequest, codeInvalidParams,
+		"this session has its %d subscriptions: end one first", limit).with(`{"limit":%d}`, limit)
+}
+
+// faultRefused answers a legacy subscription that a listen would leave out of its
+// acknowledgement.
+func faultRefused(r refusal) *fault {
+	return newFault(http.StatusBadRequest, r.Code, "%s", r.Message).with(`{"uri":%s}`, appendString(nil, r.URI))
 }
 
 func faultShuttingDown() *fault {

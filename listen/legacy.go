@@ -131,8 +131,7 @@ func (s *legacySession) add(ctx context.Context, uri string) error {
 	}
 	w := &watcher{to: s.l}
 	if err := s.server.hub.watch(ctx, uri, w); err != nil {
-		r := refuse(uri, err)
-		return (&fault{wireError: wireError{Code: r.Code, Message: r.Message}}).with(`{"uri":%s}`, appendString(nil, uri)).rpcError()
+		return faultRefused(refuse(uri, err)).rpcError()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,12 +147,16 @@ func (s *legacySession) add(ctx context.Context, uri string) error {
 	return nil
 }
 
-// room reports whether a subscription more may be added.
+// room is the fault where no subscription more may be added.
 func (s *legacySession) room(uri string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if limit := s.server.hub.opts.MaxURIs; len(s.watchers) >= limit && s.watchers[uri] == nil {
-		return newFault(0, codeInvalidParams, "this session has its %d subscriptions: end one first", limit).rpcError()
+	limit := s.server.hub.opts.MaxURIs
+	switch {
+	case s.closed:
+		return faultShuttingDown().rpcError()
+	case len(s.watchers) >= limit && s.watchers[uri] == nil:
+		return faultTooManySubscriptions(limit).rpcError()
 	}
 	return nil
 }
