@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/python"
@@ -29,25 +26,6 @@ const (
 	maxServersAtOnce = 8
 	maxErrorText     = 2 << 10 // bytes of a tool's error
 )
-
-// Server is an MCP server as code mode sees it. Its methods connect when
-// needed and are safe for concurrent use.
-type Server interface {
-	// Name is the configured name, unique in a session.
-	Name() string
-	// Tools lists the server's tools, all pages.
-	Tools(ctx context.Context) ([]RemoteTool, error)
-	// CallTool calls a tool; args is a JSON object. The result is JSON. A tool
-	// error is an error.
-	CallTool(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error)
-}
-
-// RemoteTool is a tool of a server.
-type RemoteTool struct {
-	Name        string
-	Description string
-	Schema      json.RawMessage // JSON Schema of the arguments
-}
 
 // CodeOptions configure code mode. The zero value of a field means its default.
 type CodeOptions struct {
@@ -76,31 +54,6 @@ type CodeMode struct {
 	scope  python.Scope
 	scoped *catalogue // what the scope's functions stand for
 	closed bool
-}
-
-// catalogue is what a program can call.
-type catalogue struct {
-	builtins []string // sorted; empty when no server is connected
-	tools    map[string]boundTool
-	silent   []string // servers that did not answer; asked again next time
-}
-
-type boundTool struct {
-	server    Server
-	tool      RemoteTool
-	signature signature
-}
-
-// names are the functions of the scope, sorted.
-func (c *catalogue) names() []string {
-	return slices.Sorted(func(yield func(string) bool) {
-		for _, name := range c.builtins {
-			if !yield(name) {
-				return
-			}
-		}
-		maps.Keys(c.tools)(yield)
-	})
 }
 
 // NewCodeMode makes the code mode of one session. Servers are in the order of
@@ -229,62 +182,6 @@ func move(ctx context.Context, from, to python.Scope) (lost []string) {
 	return lost
 }
 
-// Invalidate says that the tools may have changed: a server connected, went, or
-// announced another list. They are asked for with the next program.
-func (c *CodeMode) Invalidate() {
-	c.mu.Lock()
-	c.known = nil
-	c.mu.Unlock()
-}
-
-// catalogue asks the servers once, and again after Invalidate or when one did
-// not answer. Nothing is asked by timer.
-func (c *CodeMode) catalogue(ctx context.Context) *catalogue {
-	c.mu.Lock()
-	known := c.known
-	c.mu.Unlock()
-	if known != nil && len(known.silent) == 0 {
-		return known
-	}
-	known = c.ask(ctx)
-	c.mu.Lock()
-	c.known = known
-	c.mu.Unlock()
-	return known
-}
-
-func (c *CodeMode) ask(ctx context.Context) *catalogue {
-	ctx, cancel := context.WithTimeout(ctx, c.opts.ListTime)
-	defer cancel()
-	lists := make([][]RemoteTool, len(c.servers))
-	errs := make([]error, len(c.servers))
-	var g errgroup.Group
-	g.SetLimit(maxServersAtOnce)
-	for i, server := range c.servers {
-		g.Go(func() error {
-			lists[i], errs[i] = server.Tools(ctx)
-			return nil
-		})
-	}
-	_ = g.Wait() // the functions return no error
-	known := &catalogue{}
-	var all []boundTool
-	for i, server := range c.servers {
-		if errs[i] != nil {
-			known.silent = append(known.silent, server.Name())
-			c.log.LogAttrs(ctx, slog.LevelWarn, "code.tools_missing", logattr.Server(server.Name()), logattr.Err(errs[i]))
-		}
-		for _, t := range lists[i] {
-			all = append(all, boundTool{server: server, tool: t})
-		}
-	}
-	known.tools = nameTools(all)
-	if c.watches != nil {
-		known.builtins = slices.Sorted(slices.Values(c.watches.Functions(ctx)))
-	}
-	return known
-}
-
 // call runs a function for the program.
 func (c *CodeMode) call(ctx context.Context, call python.Call) (json.RawMessage, error) {
 	c.mu.Lock()
@@ -328,7 +225,7 @@ const maxNoted = 40
 // ScopeNote tells a later turn which variables it can reuse (N-8, W-266); empty
 // when there are none.
 func (c *CodeMode) ScopeNote() string {
-	names := c.Names()
+	names := slices.DeleteFunc(c.Names(), func(name string) bool { return slices.Contains(reserved, name) }) // modules
 	if len(names) == 0 {
 		return ""
 	}

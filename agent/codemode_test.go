@@ -333,6 +333,10 @@ func TestScopeNote(t *testing.T) {
 	if r := run(t, c, "pods"); r.Text != `{"tool":"get-pods","args":{"namespace":"d"}}` || len(servers[1].Calls()) != calls { // W-266: no call
 		t.Errorf("%+v after %v", r, servers[1].Calls())
 	}
+	run(t, c, "json = 1") // stands for an imported module
+	if note := c.ScopeNote(); note != want {
+		t.Errorf("with a module: %q", note)
+	}
 	c.Reset()
 	if note := c.ScopeNote(); note != "" {
 		t.Errorf("after a reset: %q", note)

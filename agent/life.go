@@ -187,7 +187,7 @@ func (s *Session) exited(ctx context.Context, n int, err error) {
 // starts afresh. The transcript stays and says so. What waits in the queue
 // stays there. It returns when the old agent is gone.
 func (s *Session) Reset(ctx context.Context) error {
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	s.mu.Lock()
 	if s.state != open {
 		s.mu.Unlock()
@@ -200,8 +200,8 @@ func (s *Session) Reset(ctx context.Context) error {
 	s.mu.Unlock()
 	s.ring()
 	select {
-	case <-done:
-		return nil
+	case err := <-done:
+		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -227,7 +227,7 @@ func (s *Session) reset(ctx context.Context) {
 	s.publish(Update{Stream: StreamRuntime, Event: EventReset})
 	s.saveMeta(ctx)
 	for _, c := range resets {
-		close(c)
+		c <- nil
 	}
 }
 

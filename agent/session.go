@@ -54,7 +54,7 @@ type Session struct {
 	impatient   bool      // the agent has been busy on its own account for too long
 	cancelAside bool      // a person wants it to stop that
 	rested      bool      // OnIdle has been called since there was something to do
-	resets      []chan struct{}
+	resets      []chan error
 	idlers      []chan struct{}
 	done        chan struct{} // closed when Run has returned
 }
@@ -303,7 +303,7 @@ func (s *Session) begin(ctx context.Context) error {
 // closes the gap between the end of a turn and the note of it in somebody
 // else's inbox: what is offered again after a crash is not shown again (D-4).
 func (s *Session) recall(ctx context.Context) (*Meta, []string, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	all, err := s.store.Sessions(ctx)
 	if err != nil {
@@ -347,7 +347,7 @@ func (s *Session) end(ctx context.Context) {
 		s.fail(it, "", errShutdown)
 	}
 	for _, c := range resets {
-		close(c)
+		c <- errShutdown
 	}
 }
 
@@ -365,61 +365,6 @@ func (s *Session) drainLocked() {
 		s.state = draining
 		s.drainAt = time.Now().Add(s.opts.Grace)
 	}
-}
-
-// Idle reports whether there is nothing to do: no run, no agent at work, and
-// nothing in the queue that could start a run (specification W-156). Notices
-// held back after a cancel do not count.
-func (s *Session) Idle() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.idleLocked()
-}
-
-func (s *Session) idleLocked() bool {
-	return !s.working && !s.busy.active() && !s.gated && !s.queue.claimable(s.held) && !s.engine.warm && len(s.resets) == 0
-}
-
-// CloseIfIdle stops the session if it is idle. The check and the end of intake
-// are one step, so that nothing accepted is left behind; it reports whether the
-// session is stopping.
-func (s *Session) CloseIfIdle() bool {
-	s.mu.Lock()
-	if s.state == open && s.idleLocked() {
-		s.drainLocked()
-	}
-	stopping := s.state == draining || s.state == closed
-	s.mu.Unlock()
-	s.ring()
-	return stopping
-}
-
-// WaitIdle waits until the session is idle or closed.
-func (s *Session) WaitIdle(ctx context.Context) error {
-	s.mu.Lock()
-	if s.state == closed || s.state == open && s.idleLocked() {
-		s.mu.Unlock()
-		return nil
-	}
-	c := make(chan struct{})
-	s.idlers = append(s.idlers, c)
-	s.mu.Unlock()
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// blocked reports whether turns wait for the agent to fall silent.
-func (s *Session) blocked() bool { return s.busy.active() && !s.impatient }
-
-func (s *Session) tellIdle() {
-	for _, c := range s.idlers {
-		close(c)
-	}
-	s.idlers = nil
 }
 
 func (s *Session) openGate() {
@@ -447,41 +392,4 @@ func (s *Session) firstChannel() Channel {
 		return s.opts.Channels[0]
 	}
 	return nil
-}
-
-// Status is a snapshot of a session.
-type Status struct {
-	Meta    Meta   `json:"meta"`
-	State   string `json:"state"` // fresh, starting, running, busy, idle, draining or closed
-	Run     string `json:"run,omitempty"`
-	Inputs  int    `json:"inputs"`  // unclaimed
-	Notices int    `json:"notices"` // unclaimed
-	Held    bool   `json:"held,omitempty"`
-	Asked   int    `json:"questions,omitempty"`
-	Agent   Info   `json:"agent"`
-}
-
-// Status returns what is going on.
-func (s *Session) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	inputs, notices := s.queue.counts()
-	st := Status{Meta: s.meta, Inputs: inputs, Notices: notices, Held: s.held, Asked: len(s.perms.open), Agent: s.engine.info}
-	switch {
-	case s.state == fresh:
-		st.State = "fresh"
-	case s.state == closed:
-		st.State = "closed"
-	case s.state == draining:
-		st.State = "draining"
-	case s.active != nil:
-		st.State, st.Run = "running", s.active.id
-	case s.working:
-		st.State = "starting"
-	case s.busy.active():
-		st.State = "busy"
-	default:
-		st.State = "idle"
-	}
-	return st
 }

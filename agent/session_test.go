@@ -391,7 +391,10 @@ func TestShutdownKillsADeafAgent(t *testing.T) {
 func TestShutdownDuringTheStart(t *testing.T) {
 	t.Parallel()
 	a := agenttest.New()
-	a.OnStart = func(ctx context.Context, _ int, _ agent.StartOptions, _ agent.Sink) error { <-ctx.Done(); return ctx.Err() }
+	a.OnStart = func(ctx context.Context, _ int, _ agent.StartOptions, _ agent.Sink) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	play(t, a, nil, func(t *testing.T, s *stage) {
 		s.notify("n1")
 		synctest.Wait()
