@@ -34,7 +34,7 @@ var layers = []struct {
 	{"config", false, []string{"internal/config"}},
 	{"app", false, []string{"internal/app"}},
 	{"cli", false, []string{"internal/cli"}},
-	{"programs", false, []string{"cmd/ossicle", "internal/mcpserver/conformance"}},
+	{"programs", false, []string{"cmd/ossicle", "internal/interop", "internal/mcpserver/conformance"}},
 }
 
 // Test helpers stand with the package that they help to test.
