@@ -208,7 +208,7 @@ func TestSeenIsRecordedFirst(t *testing.T) {
 }
 
 // N-2: a dead agent is reported and restarted on the next turn, with its
-// conversation …
+// conversation.
 func TestDeadAgentIsRestartedOnTheNextTurn(t *testing.T) {
 	t.Parallel()
 	a := agenttest.New(agenttest.Say("one"), agenttest.Say("two"))
@@ -234,7 +234,7 @@ func TestDeadAgentIsRestartedOnTheNextTurn(t *testing.T) {
 	})
 }
 
-// … at most 3 times in 5 minutes.
+// N-2: that is done at most 3 times in 5 minutes.
 func TestRestartBudget(t *testing.T) {
 	t.Parallel()
 	a := agenttest.New()

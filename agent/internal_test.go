@@ -18,6 +18,7 @@ func (q *quiet) Start(_ context.Context, _ StartOptions, sink Sink) (Info, error
 	q.sink = sink
 	return Info{}, nil
 }
+
 func (q *quiet) Turn(context.Context, Prompt) (Outcome, error) {
 	return Outcome{Stop: StopEndTurn}, nil
 }

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -30,13 +32,7 @@ func (n Notice) TaskID() string { return n.source() + "-" + n.Name }
 
 // Description says in the transcript what the source is: "watch <name> <uri>".
 func (n Notice) Description() string {
-	s := n.source()
-	for _, part := range []string{n.Name, n.URI} {
-		if part != "" {
-			s += " " + part
-		}
-	}
-	return s
+	return strings.Join(slices.DeleteFunc([]string{n.source(), n.Name, n.URI}, func(s string) bool { return s == "" }), " ")
 }
 
 // AckState is how far a notice has come in a session. It only moves forward.

@@ -43,7 +43,7 @@ func (p *permissions) of(life int) []*question {
 }
 
 // expired takes the questions whose time is over, and tells wait of the others.
-func (p *permissions) expired(now time.Time, wait func(time.Time) bool) []*question {
+func (p *permissions) expired(wait func(time.Time) bool) []*question {
 	return p.take(func(q *question) bool { return !wait(q.until) })
 }
 

@@ -45,7 +45,7 @@ func TestNothingWaitsForATurnThatNeverComes(t *testing.T) {
 // race is one short life of a session.
 func race(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // a test is to be repeatable
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	a := agenttest.New()
 	seen := newCounter()
@@ -130,7 +130,7 @@ func (c *counter) one(id string) {
 
 func (c *counter) add(p agent.Prompt) {
 	for _, part := range p.Parts {
-		for _, word := range strings.Fields(part.Text) {
+		for word := range strings.FieldsSeq(part.Text) {
 			if id, ok := strings.CutPrefix(word, "<"); ok {
 				c.one(id)
 			}
@@ -152,7 +152,7 @@ func TestEveryNoticeHasALastWord(t *testing.T) {
 
 func mayhem(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 11)) //nolint:gosec // a test is to be repeatable
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	a := agenttest.New()
 	scripts := []agenttest.Handler{

@@ -194,7 +194,7 @@ func (s *Session) next(now time.Time) step {
 		return d > 0
 	}
 
-	st.answers = s.perms.expired(now, wait)
+	st.answers = s.perms.expired(wait)
 	if r := s.active; r != nil {
 		if r.wokenDue {
 			r.wokenDue, st.woken = false, r

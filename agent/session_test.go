@@ -324,7 +324,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// N-15: shutdown lets the run finish within its grace time …
+// N-15: shutdown lets the run finish within its grace time.
 func TestShutdownLetsTheRunFinish(t *testing.T) {
 	t.Parallel()
 	play(t, agenttest.New(agenttest.Slow(4*time.Second, "done")), nil, func(t *testing.T, s *stage) {
@@ -348,7 +348,7 @@ func TestShutdownLetsTheRunFinish(t *testing.T) {
 	})
 }
 
-// … cancels it after that, …
+// N-15: after that the run is cancelled.
 func TestShutdownCancelsTheRun(t *testing.T) {
 	t.Parallel()
 	play(t, agenttest.New(agenttest.Slow(time.Hour, "never")), nil, func(t *testing.T, s *stage) {
@@ -367,7 +367,7 @@ func TestShutdownCancelsTheRun(t *testing.T) {
 	})
 }
 
-// … and kills an agent that does not obey: at most 8 s in all.
+// N-15: an agent that does not obey is killed; 8 s in all.
 func TestShutdownKillsADeafAgent(t *testing.T) {
 	t.Parallel()
 	a := agenttest.New(func(turn *agenttest.Turn) (agent.Outcome, error) {

@@ -96,10 +96,10 @@ func TestFailingStore(t *testing.T) {
 		}
 		var missing, users int
 		for _, e := range entries {
-			switch e.Kind {
-			case agent.EntryMissing:
+			if e.Kind == agent.EntryMissing {
 				missing++
-			case agent.EntryUser:
+			}
+			if e.Kind == agent.EntryUser {
 				users++
 			}
 		}

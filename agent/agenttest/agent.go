@@ -328,7 +328,7 @@ func Ask(call agent.ToolCall, options ...agent.PermissionOption) Handler {
 	return func(t *Turn) (agent.Outcome, error) {
 		answer := make(chan string, 1)
 		t.Emit(agent.Permission{Call: call, Options: options, Reply: func(option string) { answer <- option }})
-		chosen := ""
+		var chosen string
 		select {
 		case chosen = <-answer:
 		case <-t.Cancelled:
