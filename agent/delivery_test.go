@@ -364,6 +364,7 @@ func TestEndlessActivityDoesNotHoldTurnsForEver(t *testing.T) {
 	play(t, agenttest.New(), nil, func(t *testing.T, s *stage) {
 		s.submit("hello", nil)
 		s.idle()
+		s.framed = func() { s.agent.Emit(agent.Activity{What: "at the worst moment"}) }
 		s.notify("n1")
 		began := time.Now()
 		for time.Since(began) < 15*time.Minute && len(s.prompts()) < 2 {

@@ -98,21 +98,22 @@ type Header struct{ Name, Value string }
 
 // Info describes an agent that has started.
 type Info struct {
-	Name, Version string // what the agent calls itself
-	Protocol      string // for instance "acp 1"
-	Conversation  string // id for StartOptions.Resume; empty: cannot be resumed
-	Resumed       bool   // the conversation of StartOptions.Resume goes on
-	System        bool   // StartOptions.System has its place
-	Steering      bool   // the engine is a Steerer and its agent advertises it
+	Name         string `json:"name,omitempty"` // what the agent calls itself
+	Version      string `json:"version,omitempty"`
+	Protocol     string `json:"protocol,omitempty"`     // for instance "acp 1"
+	Conversation string `json:"conversation,omitempty"` // id for StartOptions.Resume; empty: cannot be resumed
+	Resumed      bool   `json:"resumed,omitempty"`      // the conversation of StartOptions.Resume goes on
+	System       bool   `json:"system,omitempty"`       // StartOptions.System has its place
+	Steering     bool   `json:"steering,omitempty"`     // the engine is a Steerer and its agent advertises it
 	// Injected says, per MCP server, by which transport the agent got it.
-	Injected []Injected
+	Injected []Injected `json:"injected,omitempty"`
 }
 
 // Injected is the decision about one MCP server.
 type Injected struct {
-	Server    string
-	Transport string // "http", "sse", "stdio", or "" when no way fits
-	Reason    string // why not, if Transport is empty
+	Server    string `json:"server"`
+	Transport string `json:"transport"`        // "http", "sse", "stdio", or "" when no way fits
+	Reason    string `json:"reason,omitempty"` // why not, if Transport is empty
 }
 
 // Prompt is what one turn is about: messages of the user role, in order.
@@ -214,12 +215,12 @@ type Thought struct{ Text string }
 // ToolCall is a new or changed tool call of the agent. Empty fields have not
 // changed since the last event with this ID.
 type ToolCall struct {
-	ID     string
-	Title  string
-	Kind   string          // read, edit, delete, move, search, execute, think, fetch, other
-	Status ToolStatus      //
-	Input  json.RawMessage // raw arguments, as the agent shows them
-	Output json.RawMessage // raw result or content, as the agent shows them
+	ID     string          `json:"id"`
+	Title  string          `json:"title,omitempty"`
+	Kind   string          `json:"kind,omitempty"` // read, edit, delete, move, search, execute, think, fetch, other
+	Status ToolStatus      `json:"status,omitempty"`
+	Input  json.RawMessage `json:"input,omitempty"`  // raw arguments, as the agent shows them
+	Output json.RawMessage `json:"output,omitempty"` // raw result or content, as the agent shows them
 }
 
 // ToolStatus is how far a tool call is. Unknown values are passed on.
@@ -240,7 +241,11 @@ func (s ToolStatus) Done() bool { return s == ToolCompleted || s == ToolFailed }
 type Plan struct{ Entries []PlanEntry }
 
 // PlanEntry is one step of a plan.
-type PlanEntry struct{ Content, Priority, Status string }
+type PlanEntry struct {
+	Content  string `json:"content"`
+	Priority string `json:"priority,omitempty"`
+	Status   string `json:"status,omitempty"`
+}
 
 // Permission asks whether a tool call may go on. It may come before the tool
 // call's own event (N-25).
@@ -256,8 +261,9 @@ type Permission struct {
 // PermissionOption is one possible answer. It is chosen by its Kind, never by
 // its position or name (N-25).
 type PermissionOption struct {
-	ID, Name string
-	Kind     PermissionKind
+	ID   string         `json:"id"`
+	Name string         `json:"name,omitempty"`
+	Kind PermissionKind `json:"kind"`
 }
 
 // PermissionKind is what an option means. An option of an unknown kind is
@@ -274,8 +280,10 @@ const (
 
 // Usage tells what a turn has cost so far. Zero fields are unknown.
 type Usage struct {
-	InputTokens, OutputTokens int64
-	ContextUsed, ContextSize  int64 // tokens
+	InputTokens  int64 `json:"input_tokens,omitempty"`
+	OutputTokens int64 `json:"output_tokens,omitempty"`
+	ContextUsed  int64 `json:"context_used,omitempty"` // tokens
+	ContextSize  int64 `json:"context_size,omitempty"` // tokens
 }
 
 // Activity says that the agent works on its own account in a way that no other

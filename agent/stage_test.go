@@ -34,6 +34,7 @@ type stage struct {
 	acks    agenttest.Acks
 	term    *agenttest.Channel
 	updates *agent.Subscription
+	framed  func() // called with every frame, if it is set
 	stop    context.CancelFunc
 	done    chan error
 }
@@ -62,7 +63,13 @@ func (s *stage) open(opts *agent.Options) {
 	if opts != nil {
 		o = *opts
 	}
-	session, err := agent.NewSession("s1", s.agent.New, s.store, frame, &o)
+	framer := func(notices []agent.Notice, aside bool) string {
+		if s.framed != nil {
+			s.framed()
+		}
+		return frame(notices, aside)
+	}
+	session, err := agent.NewSession("s1", s.agent.New, s.store, framer, &o)
 	if err != nil {
 		s.t.Fatal(err)
 	}

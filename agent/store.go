@@ -149,6 +149,7 @@ type MemoryStore struct {
 	sessions map[string]*memorySession
 	max      int
 	entries  int
+	clock    int64 // counts touches
 }
 
 type memorySession struct {
@@ -156,7 +157,7 @@ type memorySession struct {
 	saved   bool
 	last    int64
 	entries []Entry
-	touched int64
+	touched int64 // clock of the last one
 }
 
 // NewMemoryStore makes an empty store; a bound of 0 means its default.
@@ -172,24 +173,27 @@ func NewMemoryStore(sessions, entries int) *MemoryStore {
 
 // touch returns the session, making room and the session where needed.
 func (m *MemoryStore) touch(id string) *memorySession {
-	var newest int64
-	var oldest string
-	for other, s := range m.sessions {
-		newest = max(newest, s.touched)
-		if oldest == "" || s.touched < m.sessions[oldest].touched {
-			oldest = other
-		}
-	}
 	s := m.sessions[id]
 	if s == nil {
 		if len(m.sessions) >= m.max {
-			delete(m.sessions, oldest)
+			delete(m.sessions, m.idlest())
 		}
 		s = &memorySession{}
 		m.sessions[id] = s
 	}
-	s.touched = newest + 1
+	m.clock++
+	s.touched = m.clock
 	return s
+}
+
+func (m *MemoryStore) idlest() string {
+	var found string
+	for id, s := range m.sessions {
+		if found == "" || s.touched < m.sessions[found].touched {
+			found = id
+		}
+	}
+	return found
 }
 
 // Save implements Store.
