@@ -12,6 +12,8 @@ var (
 	ErrCancelled = errors.New("agent: the run was cancelled")
 	// ErrQueueFull: too much waits already; nothing was accepted.
 	ErrQueueFull = errors.New("agent: the queue is full")
+	// ErrEmpty: there is nothing to say; nothing was accepted.
+	ErrEmpty = errors.New("agent: the text is empty")
 	// ErrTooLarge: the text is over its bound; nothing was accepted.
 	ErrTooLarge = errors.New("agent: the text is too large")
 	// ErrNotFound: no such session, run or question.

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -144,8 +145,12 @@ func (r *recent) add(id string) {
 // it; the ticket follows it. An input that addresses the agent also releases
 // notices held back by Cancel, and ends the wait for Options.Ready.
 //
-// Errors: ErrTooLarge, ErrQueueFull, ErrClosed; nothing was accepted then.
+// Errors: ErrEmpty, ErrTooLarge, ErrQueueFull, ErrClosed; nothing was accepted
+// then.
 func (s *Session) Submit(in Input) (*Ticket, error) {
+	if strings.TrimSpace(in.Text) == "" {
+		return nil, fmt.Errorf("submit input: %w", ErrEmpty)
+	}
 	if len(in.Text) > MaxInput {
 		return nil, fmt.Errorf("submit input of %d bytes (at most %d): %w", len(in.Text), MaxInput, ErrTooLarge)
 	}

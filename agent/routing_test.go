@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -195,5 +196,31 @@ func TestFailingChannel(t *testing.T) {
 		if got := s.events(agent.EventReplyFailed); len(got) != 1 {
 			t.Errorf("updates: %+v", got)
 		}
+	})
+}
+
+// stuck is a channel that takes nothing.
+type stuck struct{}
+
+func (stuck) Name() string                                     { return "stuck" }
+func (stuck) Publish(ctx context.Context, _ agent.Reply) error { <-ctx.Done(); return ctx.Err() }
+
+// A channel that hangs holds up the session for a bounded time, and intake not
+// at all (N-17).
+func TestStuckChannel(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(), nil, func(t *testing.T, s *stage) {
+		began := time.Now()
+		s.submit("hello", stuck{})
+		synctest.Wait()
+		s.notify("n1")
+		if time.Since(began) != 0 {
+			t.Error("intake waited")
+		}
+		s.idle()
+		if took := time.Since(began); took != 2*agent.DefaultReplyTime {
+			t.Errorf("it took %v", took)
+		}
+		equal(t, "acks", s.acks.States("n1"), []agent.AckState{agent.AckWoken, agent.AckSeen})
 	})
 }

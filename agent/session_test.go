@@ -426,6 +426,9 @@ func TestQueueIsBounded(t *testing.T) {
 		if err := s.Notify(agent.Notice{ID: "big", Text: strings.Repeat("x", agent.MaxNotice+1)}, nil); !errors.Is(err, agent.ErrTooLarge) {
 			t.Errorf("large notice: %v", err)
 		}
+		if _, err := s.Submit(agent.Input{Text: " \n"}); !errors.Is(err, agent.ErrEmpty) {
+			t.Errorf("empty input: %v", err)
+		}
 		if _, err := s.Submit(agent.Input{Text: strings.Repeat("x", agent.MaxInput+1)}); !errors.Is(err, agent.ErrTooLarge) {
 			t.Errorf("large input: %v", err)
 		}
