@@ -26,7 +26,7 @@ var builtinParameters = map[string][]string{
 // (W-060). It connects where it must.
 func (m *Manager) Functions(ctx context.Context) []string {
 	for _, s := range m.servers {
-		if _, err := s.Info(ctx); err == nil {
+		if _, err := m.info(ctx, s); err == nil {
 			return []string{FuncListResources, FuncReadResource, FuncWatchList, FuncWatchStart, FuncWatchStop}
 		}
 	}

@@ -36,6 +36,7 @@ func brief(events []Event) []string {
 	return list
 }
 
+// W-250: state diff of lists, objects and text.
 func TestDiff(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

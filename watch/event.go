@@ -38,10 +38,10 @@ type Event struct {
 	// Seq is the position in an event log, else 0.
 	Seq int64
 
-	state   bool        // from a diff
-	own     bool        // a GAP or an ERROR that the engine wrote: it has no object
-	changes []change    // what Changed are the paths of
-	object  jsonx.Value // of an event log
+	state   bool         // from a diff
+	own     bool         // a GAP or an ERROR that the engine wrote: it has no object
+	changes []change     // what Changed are the paths of
+	object  *jsonx.Value // of an event log, nil without one
 }
 
 // compare fills in Changed.

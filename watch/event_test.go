@@ -41,7 +41,7 @@ func TestEventObject(t *testing.T) {
 			`{"watch":"w","uri":"u:x","type":"CHANGED","old":"a","key":"","item":"b\"","new":"b\""}`},
 		{"W-071 W-076: event log, fields pass through", logEvent(t, `{"seq":7,"type":"ADDED","object":{"id":9007199254740993},"message":"m","extra":[1.0]}`),
 			`{"watch":"w","uri":"u:x","type":"ADDED","old":null,"seq":7,"object":{"id":9007199254740993},"message":"m","extra":[1.0]}`},
-		{"W-072: event log, old from the server", logEvent(t, `{"seq":7,"type":"MODIFIED","old":{"a":1},"object":{"a":2}}`),
+		{"W-019 W-072: event log, old from the server", logEvent(t, `{"seq":7,"type":"MODIFIED","old":{"a":1},"object":{"a":2}}`),
 			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":{"a":1},"changed":["a"],"seq":7,"object":{"a":2}}`},
 		{"W-072: event log, old is null for other types", logEvent(t, `{"seq":7,"type":"DELETED","old":{"a":1},"object":{"a":2}}`),
 			`{"watch":"w","uri":"u:x","type":"DELETED","old":null,"seq":7,"object":{"a":2}}`},

@@ -117,15 +117,14 @@ func (l *logBody) baseline() logCursor {
 func (l *logBody) resumable() bool { return l.id != "" && l.lastSeq != nil }
 
 // restarted reports whether the log is another one than the cursor's, so that
-// its seqs count from a new beginning. A read of newer events only is not to be
-// judged by its greatest seq: the older ones are left out, not missing.
-func (c logCursor) restarted(l *logBody, partial bool) bool {
+// its seqs count from a new beginning.
+func (c logCursor) restarted(l *logBody) bool {
 	switch {
 	case l.id != c.id:
 		return true
 	case l.lastSeq != nil:
 		return l.position() < c.last
-	case partial || len(l.events) == 0:
+	case len(l.events) == 0:
 		return false
 	default:
 		return l.maxSeq() < c.last
@@ -138,7 +137,7 @@ func (c logCursor) restarted(l *logBody, partial bool) bool {
 func (c *logCursor) advance(l *logBody, partial bool) []Event {
 	var events []Event
 	switch {
-	case c.restarted(l, partial):
+	case c.restarted(l):
 		events = append(events, restartGap(c.last))
 		*c = logCursor{id: l.id}
 	case len(l.events) > 0 && l.events[0].seq > c.last+1:
@@ -197,15 +196,17 @@ func newLogEvent(entry logEntry) Event {
 	}
 	kind, _ := v.Get("type")
 	e.Type = kind.Text()
-	e.object, _ = v.Get("object")
-	e.Key = itemKey(e.object)
+	object, present := v.Get("object")
+	if present {
+		e.object, e.Key = &object, itemKey(object)
+	}
 	old, ok := v.Get("old")
 	if e.Type != TypeModified || !ok || old.IsNull() {
 		return e
 	}
 	e.Old = old.Append(nil)
-	if _, ok := v.Get("object"); ok {
-		e.setChanges(changesBetween(old, e.object, nil))
+	if present {
+		e.setChanges(changesBetween(old, object, nil))
 	}
 	return e
 }

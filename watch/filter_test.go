@@ -351,7 +351,16 @@ func TestFilterErrors(t *testing.T) {
 			t.Errorf("third batch: %s", got)
 		}
 		broken.Store(true)
-		members := []string{`"n":0`}
+		// That made five failures; nineteen more are not twenty in a row.
+		members := []string{`"a":1,"b":2,"c":3,"d":4,"e":5,"todo":"a"`}
+		for i := range 19 {
+			members = append(members, fmt.Sprintf(`"j%d":1`, i))
+		}
+		h.server.Change(notes, `{`+strings.Join(members, ",")+`}`)
+		if got := h.lines(t, "n"); strings.Contains(got, "switched off") {
+			t.Errorf("nineteen failures: %s", got)
+		}
+		members = []string{`"n":0`}
 		for i := range 20 {
 			members = append(members, fmt.Sprintf(`"k%d":1`, i))
 		}

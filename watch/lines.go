@@ -2,6 +2,7 @@ package watch
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -57,8 +58,8 @@ func (e *Event) message() string {
 
 // subject is the object that the event concerns.
 func (e *Event) subject() jsonx.Value {
-	if !e.state {
-		return e.object
+	if e.object != nil {
+		return *e.object
 	}
 	if len(e.Item) == 0 || e.Item[0] != '{' {
 		return jsonx.Value{}
@@ -153,13 +154,13 @@ func changedText(e *Event) string {
 	if text := (change{path: rootPath, old: &old, new: &now}).text(); text != rootPath {
 		return " (" + text + ")"
 	}
-	before, after := []rune(old.Text()), []rune(now.Text())
-	i := 0
-	for i < len(before) && i < len(after) && before[i] == after[i] {
-		i++
+	text := now.Text()
+	same := commonPrefix([]byte(old.Text()), []byte(text))
+	for same > 0 && same < len(text) && !utf8.RuneStart(text[same]) {
+		same--
 	}
-	excerpt := string(after[i:min(len(after), i+maxTextExcerpt)])
-	return " at character " + jsonx.Int(int64(i+1)).Text() + ": " + neutral(excerpt)
+	at := utf8.RuneCountInString(text[:same]) + 1
+	return " at character " + strconv.Itoa(at) + ": " + neutral(cut(text[same:], maxTextExcerpt))
 }
 
 func shapeName(v jsonx.Value) string {

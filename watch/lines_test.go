@@ -17,6 +17,7 @@ func lineOf(t *testing.T, e Event) string {
 	return tk.line
 }
 
+// W-250: default notice text.
 func TestDefaultLines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 60)
@@ -246,6 +247,19 @@ func TestDedupe(t *testing.T) {
 	d.apply(t.Context(), &ticket{event: &Event{Type: TypeError}, line: "down"})
 	if !d.apply(t.Context(), remark) || remark.line != "" {
 		t.Error("a remark fell with a repeated line")
+	}
+}
+
+// WA-19: the row that was used longest ago goes first.
+func TestRowsForgetTheLeastUsed(t *testing.T) {
+	t.Parallel()
+	r := newRows(2)
+	r.set("a", "x")
+	r.set("b", "x")
+	r.set("a", "x")
+	r.set("c", "x") // b goes
+	if r.set("a", "x") || !r.set("b", "x") {
+		t.Error("the wrong row was forgotten")
 	}
 }
 

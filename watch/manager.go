@@ -194,7 +194,7 @@ func (m *Manager) launch(ctx context.Context, req StartRequest) (*runningWatch, 
 	if err != nil {
 		return nil, err
 	}
-	if err := to.watchable(ctx, req.URI); err != nil {
+	if err := m.watchable(ctx, to, req.URI); err != nil {
 		return nil, err
 	}
 	w, err := m.newWatch(req, to, functions)

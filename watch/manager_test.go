@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ossicle/ossicle/internal/python"
 	"github.com/ossicle/ossicle/watch"
 	"github.com/ossicle/ossicle/watch/watchtest"
 )
@@ -114,6 +115,10 @@ func TestUpdatesCoalesce(t *testing.T) {
 		for range 50 {
 			h.server.Notify(notes)
 		}
+		synctest.Wait()
+		if n := h.server.Requests()["read"] - before; n != 1 {
+			t.Errorf("%d reads at once", n)
+		}
 		close(gate)
 		if got := h.lines(t, "n"); got != "MODIFIED todo (a→z)" {
 			t.Errorf("lines: %s", got)
@@ -183,24 +188,25 @@ func TestJoiningWatchHasItsOwnBaseline(t *testing.T) {
 	})
 }
 
-// W-115: a server that rejects the URI fails the call with its own words, and
-// nothing is left behind.
+// W-115, and the client's part of W-116: a server that rejects the URI fails the
+// call with its own words, and nothing is left behind.
 func TestStartFailsFast(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
+		h.engine.Register("p", text(func(map[string]any) string { return "" }))
 		for kind, fault := range map[string]error{
 			"read":      errors.New("no resource atproprecords: did you mean: atprotorecords"),
 			"subscribe": &watch.RefusedError{Server: "memo", URI: notes, Reason: "not honoured"},
 		} {
 			h.server.Refuse(kind, fault)
-			_, err := h.Start(t.Context(), watch.StartRequest{Name: "n", URI: notes, OnEvent: ""})
+			_, err := h.Start(t.Context(), watch.StartRequest{Name: "n", URI: notes, OnEvent: "p"})
 			if !errors.Is(err, fault) || !strings.Contains(err.Error(), fault.Error()) {
 				t.Errorf("%s: error %v", kind, err)
 			}
 			h.server.Refuse(kind, nil)
 			synctest.Wait()
-			if n := h.server.Subscribers(notes); n != 0 || len(h.List()) != 0 {
-				t.Errorf("%s: %d subscriptions and %v are left", kind, n, h.List())
+			if n := h.server.Subscribers(notes); n != 0 || len(h.List()) != 0 || h.engine.Open() != 0 {
+				t.Errorf("%s: %d subscriptions, %d scopes and %v are left", kind, n, h.engine.Open(), h.List())
 			}
 		}
 		h.start(t, "n", notes, "")
@@ -231,6 +237,31 @@ func TestStartWaitsForTheFirstRead(t *testing.T) {
 		if n := h.server.Subscribers(notes); n != 0 {
 			t.Errorf("%d subscriptions are left", n)
 		}
+	})
+}
+
+// A server that is silent cannot hang a start, whatever it is asked.
+func TestSilentServer(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, h *harness) {
+		h.engine.Register("p", text(func(map[string]any) string { return "" }))
+		for kind, most := range map[string]time.Duration{
+			"info": watch.DefaultReadTime, "entries": 2 * watch.DefaultReadTime, "subscribe": watch.DefaultReadTime, "read": watch.DefaultReadTime,
+		} {
+			h.server.Silence(kind, true)
+			begin := time.Now()
+			_, err := h.Start(t.Context(), watch.StartRequest{Name: "n", URI: notes, OnEvent: "p"})
+			if kind != "entries" && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", kind, err) // without entries the only server is asked all the same
+			}
+			if took := time.Since(begin); took > most {
+				t.Errorf("%s: after %s", kind, took)
+			}
+			h.server.Silence(kind, false)
+			h.Stop("n")
+		}
+		h.server.Silence("tools", true)
+		h.start(t, "n", notes, "p") // a filter that needs no tool
 	})
 }
 
@@ -425,6 +456,15 @@ func TestInterruptedAndRestored(t *testing.T) {
 		if n := h.server.Requests()["read"] - before; n != 0 {
 			t.Errorf("%d reads while the listen is down", n)
 		}
+		// A read that fails meanwhile is not tried again: the listen's return does that.
+		h.server.Refuse("read", errors.New("connection refused"))
+		h.server.Notify(notes)
+		h.quiet(t)
+		h.server.Refuse("read", nil)
+		if n := h.server.Requests()["read"] - before; n != 1 {
+			t.Errorf("%d reads while the listen is down", n)
+		}
+		before++
 		h.server.Restore(notes)
 		if got := h.lines(t, "n"); got != "MODIFIED todo (a→missed)" {
 			t.Errorf("lines: %s", got)
@@ -508,6 +548,32 @@ func TestReadFailsAfterUpdate(t *testing.T) {
 		h.server.Change(notes, `{"todo":"d"}`)
 		if got := h.lines(t, "n"); got != "MODIFIED todo (b→d)" {
 			t.Errorf("lines after recovery: %s", got)
+		}
+	})
+}
+
+// A failure to read does not cost a busy watch the change that it has not yet seen.
+func TestReadFailsWhileTheFilterIsBusy(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(o *watch.Options) { o.Limits.FilterTime = time.Hour }, func(t *testing.T, h *harness) {
+		gate := make(chan struct{})
+		h.engine.Register("slow", func(_ context.Context, run *watchtest.Run) (python.Result, error) {
+			if run.Event["key"] == "todo" && run.Event["new"] == "b" {
+				<-gate
+			}
+			return watchtest.Text(fmt.Sprintf("%v to %v", run.Event["old"], run.Event["new"]))
+		})
+		h.start(t, "n", notes, "slow")
+		h.server.Change(notes, `{"todo":"b"}`)
+		synctest.Wait()
+		h.server.Change(notes, `{"todo":"c"}`)
+		synctest.Wait()
+		h.server.Refuse("read", errors.New("broken pipe"))
+		h.server.Notify(notes)
+		time.Sleep(time.Minute)
+		close(gate)
+		if got := h.lines(t, "n"); !strings.HasPrefix(got, "a to b|b to c|ERROR read") {
+			t.Errorf("lines: %s", got)
 		}
 	})
 }

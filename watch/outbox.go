@@ -127,11 +127,14 @@ func (o *outbox) drain() {
 	o.queue = nil
 }
 
+// lineAttr is a line of a notice.
+func lineAttr(line string) slog.Attr { return slog.String("line", line) }
+
 // logUnsent puts the lines of a notice that nobody will see into the log. Lines
 // are bounded and neutralised, so they may stand there.
 func logUnsent(log *slog.Logger, level slog.Level, n Notice, reason string) {
 	for _, line := range n.Lines {
 		log.LogAttrs(context.Background(), level, "watch.unsent", logattr.Watch(n.Watch), logattr.URI(n.URI),
-			logattr.Reason(reason), slog.String("line", line))
+			logattr.Reason(reason), lineAttr(line))
 	}
 }

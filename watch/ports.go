@@ -22,9 +22,10 @@ type Server interface {
 	// with the whole ring.
 	Read(ctx context.Context, uri string, after *int64) (Body, error)
 	// Subscribe adds uri to the server's listen and returns once the server has
-	// acknowledged it. Afterwards it reports to s until cancel is called;
-	// nothing is reported after cancel has returned. Errors: *VersionError,
-	// *RefusedError, or the server's own error.
+	// acknowledged it; ctx bounds that call and not the subscription. Afterwards
+	// it reports to s until cancel is called; nothing is reported after cancel
+	// has returned. Errors: *VersionError, *RefusedError, or the server's own
+	// error.
 	Subscribe(ctx context.Context, uri string, s Subscriber) (cancel func(), err error)
 	// Tools lists the server's tools, all pages.
 	Tools(ctx context.Context) ([]Tool, error)

@@ -37,7 +37,7 @@ func (m *Manager) Resources(ctx context.Context) ([]Resource, error) {
 		if len(l.entries) == 0 {
 			continue
 		}
-		info, err := l.server.Info(ctx)
+		info, err := m.info(ctx, l.server)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("connect server %q: %w", l.server.Name(), err))
 		}

@@ -51,11 +51,14 @@ func (m *Manager) Restore(ctx context.Context) Restored {
 	}
 	if len(specs) > 0 {
 		m.save(ctx)
-		m.log.LogAttrs(ctx, levelDetail, "watch.restored", logattr.Count(len(result.Running)), slog.Int("of", len(specs)))
+		m.log.LogAttrs(ctx, levelDetail, "watch.restored", logattr.Count(len(result.Running)), ofAttr(len(specs)))
 	}
 	m.tellRestored(result, lines, len(specs))
 	return result
 }
+
+// ofAttr is the number of things of which a line counts some.
+func ofAttr(n int) slog.Attr { return slog.Int("of", n) }
 
 // unrestored are the specifications that were loaded and not yet started.
 func (m *Manager) unrestored() []spec {

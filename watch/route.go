@@ -34,9 +34,16 @@ type listing struct {
 // other choice: a clear error beats a misrouted watch.
 func (m *Manager) route(ctx context.Context, uri string) (target, error) {
 	return m.find(ctx, uri, func(ctx context.Context, s Server) bool {
-		info, err := s.Info(ctx)
+		info, err := m.info(ctx, s)
 		return err == nil && info.Subscribable
 	})
+}
+
+// info asks a server what it can do; one that is silent costs ReadTime.
+func (m *Manager) info(ctx context.Context, s Server) (ServerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.limits.ReadTime)
+	defer cancel()
+	return s.Info(ctx)
 }
 
 func (m *Manager) find(ctx context.Context, uri string, fallback func(context.Context, Server) bool) (target, error) {
@@ -175,11 +182,11 @@ func distance(a, b string) int {
 }
 
 // watchable asks whether a watch can work there, before anything is opened.
-func (t target) watchable(ctx context.Context, uri string) error {
+func (m *Manager) watchable(ctx context.Context, t target, uri string) error {
 	if t.entry != nil && t.entry.Static {
 		return &RefusedError{Server: t.server.Name(), URI: uri, Reason: "its entry says that it can be read and not watched"}
 	}
-	info, err := t.server.Info(ctx)
+	info, err := m.info(ctx, t.server)
 	if err != nil {
 		return fmt.Errorf("connect server %q: %w", t.server.Name(), err)
 	}

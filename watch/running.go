@@ -68,7 +68,7 @@ func (w *runningWatch) position() (int64, bool) {
 func (w *runningWatch) restarted(l *logBody) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cursor.log.restarted(l, true)
+	return w.cursor.log.restarted(l)
 }
 
 // offer hands over a reading. It does not block.

@@ -60,6 +60,11 @@ var keyPaths = []jsonx.Want{
 	{Name: "name", Slot: 4},
 }
 
+// maxItems bounds the items or members that are compared one by one; a larger
+// body is text, and changes as a whole. State resources are for small state: a
+// collection of that size belongs in an event log.
+const maxItems = 200_000
+
 // ParseState makes a State of a body. prev, if not nil, is an earlier read of
 // the same resource: the parts of a list that it shares with body are not
 // validated again. A body that is not exact JSON within the bounds of
@@ -74,7 +79,7 @@ func ParseState(body []byte, prev *State) *State {
 	list, err := jsonx.ScanList(body, keyPaths, func(at jsonx.Span, found []jsonx.Span) {
 		items = append(items, newItem(body, at, found))
 	})
-	if err != nil {
+	if err != nil || len(items) > maxItems {
 		return &State{body: body}
 	}
 	if list {
@@ -84,7 +89,7 @@ func ParseState(body []byte, prev *State) *State {
 	object, err := jsonx.ScanObject(body, func(name string, value jsonx.Span) {
 		members = append(members, member{name, value})
 	})
-	if err != nil || !object {
+	if err != nil || !object || len(members) > maxItems {
 		return &State{body: body}
 	}
 	return &State{body: body, form: formObject, members: members}
@@ -144,7 +149,7 @@ func reuse(body []byte, prev *State) ([]item, bool) {
 	for _, it := range prev.items[tail:] {
 		items = append(items, it.moved(int32(grown)))
 	}
-	return items, len(items) <= jsonx.MaxValues
+	return items, len(items) <= maxItems
 }
 
 // head returns how many items, each with the comma after it, lie in the first

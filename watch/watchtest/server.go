@@ -29,6 +29,7 @@ type Server struct {
 	requests map[string]int
 	order    []string
 	faults   map[string]error
+	silent   map[string]bool
 	onRead   func(ctx context.Context, uri string, after *int64) (watch.Body, error)
 	onCall   func(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error)
 }
@@ -39,7 +40,7 @@ type subscription struct{ to watch.Subscriber }
 func NewServer(name string) *Server {
 	return &Server{
 		name: name, info: watch.ServerInfo{ProtocolVersion: watch.RequiredVersion, Subscribable: true, Listens: true},
-		bodies: map[string]watch.Body{}, subs: map[string][]*subscription{}, requests: map[string]int{}, faults: map[string]error{},
+		bodies: map[string]watch.Body{}, subs: map[string][]*subscription{}, requests: map[string]int{}, faults: map[string]error{}, silent: map[string]bool{},
 	}
 }
 
@@ -125,6 +126,13 @@ func (s *Server) Refuse(kind string, err error) {
 	s.faults[kind] = err
 }
 
+// Silence makes a kind of request wait until its context ends.
+func (s *Server) Silence(kind string, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent[kind] = on
+}
+
 // OnRead replaces how resources are read; nil restores it.
 func (s *Server) OnRead(f func(ctx context.Context, uri string, after *int64) (watch.Body, error)) {
 	s.mu.Lock()
@@ -162,13 +170,17 @@ func (s *Server) Order() []string {
 
 func (s *Server) request(ctx context.Context, kind string) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.requests[kind]++
 	s.order = append(s.order, kind)
+	fault, silent := s.faults[kind], s.silent[kind]
+	s.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.faults[kind]
+	return fault
 }
 
 // Name implements watch.Server.
