@@ -27,6 +27,13 @@ func (t *messageTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 	return c, nil
 }
 
+// SupportsProtocolVersion implements [mcp.ProtocolVersionSupporter] as the wrapped
+// transport does.
+func (t *messageTransport) SupportsProtocolVersion(version string) bool {
+	s, ok := t.inner.(mcp.ProtocolVersionSupporter)
+	return !ok || s.SupportsProtocolVersion(version)
+}
+
 type messageConn struct {
 	mcp.Connection
 	pipe *duplex

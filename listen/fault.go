@@ -31,6 +31,10 @@ func faultBodyTooLarge(limit int64) *fault {
 		"request body is over %d bytes: split the listen into several", limit)
 }
 
+func faultSlowBody() *fault {
+	return newFault(http.StatusRequestTimeout, codeInvalidRequest, "request body did not come in time: send it at once")
+}
+
 func faultUnread(err error) *fault {
 	return newFault(http.StatusBadRequest, codeInvalidRequest, "read request body: %v", err)
 }

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,13 +51,9 @@ func (h *Hub) readListen(w http.ResponseWriter, r *http.Request) (req *request, 
 	if !accepts(r.Header.Values("Accept"), mimeJSON) || !accepts(r.Header.Values("Accept"), mimeEventStream) {
 		return nil, "", faultAccept()
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, "", faultBodyTooLarge(tooLarge.Limit)
-	case err != nil:
-		return nil, "", faultUnread(err)
+	body, f := h.readBody(w, r)
+	if f != nil {
+		return nil, "", f
 	}
 	e, f := parseEnvelope(body)
 	if e != nil {
@@ -86,6 +83,26 @@ func (h *Hub) readListen(w http.ResponseWriter, r *http.Request) (req *request, 
 		return nil, id, f
 	}
 	return &request{id: id, asked: *p.Notifications}, id, nil
+}
+
+func (h *Hub) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *fault) {
+	rc := http.NewResponseController(w) // where deadlines are not supported there are none
+	_ = rc.SetReadDeadline(time.Now().Add(h.opts.OpenTimeout))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
+	// None is left for the stream either: as a deadline of the server's would, it
+	// would end it.
+	_ = rc.SetReadDeadline(time.Time{})
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, faultBodyTooLarge(tooLarge.Limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close") // or net/http waits for the rest
+		return nil, faultSlowBody()
+	case err != nil:
+		return nil, faultUnread(err)
+	}
+	return body, nil
 }
 
 // accepts reports whether an Accept header names the media type, or a range that
@@ -262,9 +279,6 @@ func (h *Hub) serveWriter(l *listener, w http.ResponseWriter, r *http.Request, a
 		l.abandon()
 		return
 	}
-	// A read deadline of the server would end the stream as a write deadline
-	// does; where deadlines are not supported there is none.
-	_ = s.rc.SetReadDeadline(time.Time{})
 	setStreamHeader(w.Header())
 	if err := s.writeBy(ack); err != nil {
 		l.abandon()

@@ -52,9 +52,9 @@ type HubOptions struct {
 	// WriteTimeout is how long one write to a peer may take. A peer that does not
 	// take it is cut off. Zero means [DefaultWriteTimeout].
 	WriteTimeout time.Duration
-	// OpenTimeout bounds the time in which Authorize and the sources say yes to
-	// the URIs of a listen. What has not been said by then is a refusal. Zero
-	// means [DefaultOpenTimeout].
+	// OpenTimeout bounds the time in which the body of a listen request comes, and
+	// then that in which Authorize and the sources say yes to its URIs. What has
+	// not been said by then is a refusal. Zero means [DefaultOpenTimeout].
 	OpenTimeout time.Duration
 	// Logger gets a line at debug level for each listen that opens and ends, and
 	// at warn level for each peer that is cut off. Nil discards.

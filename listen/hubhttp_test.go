@@ -557,6 +557,35 @@ func TestHTTPOpenTimeout(t *testing.T) {
 	})
 }
 
+// So is the wait for the body.
+func TestHTTPSlowBody(t *testing.T) {
+	t.Parallel()
+	eachWay(t, func(t *testing.T, wrap func(http.Handler) http.Handler) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHub(t, nil, nil)
+			s := newMemorySite(t, wrap(h.Handler(teapot)), nil)
+			conn, err := s.dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAccept: */*\r\nMcp-Protocol-Version: 2026-07-28\r\n"+
+				"Mcp-Method: subscriptions/listen\r\nContent-Length: 100\r\n\r\n{")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _ := readAvailable(conn, "send it at once")
+			if !strings.HasPrefix(got, "HTTP/1.1 408 ") {
+				t.Errorf("answer is %q", got)
+			}
+			if d := time.Since(begin); d != listen.DefaultOpenTimeout {
+				t.Errorf("it took %v", d)
+			}
+			_ = conn.Close()
+		})
+	})
+}
+
 // A peer that goes while its listen opens leaves nothing behind.
 func TestHTTPGoneWhileOpening(t *testing.T) {
 	t.Parallel()
