@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/watch"
+)
+
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The pages show the tables of the code.
+func TestDocumentedTables(t *testing.T) {
+	t.Parallel()
+	codes := "| code | meaning |\n|---|---|\n"
+	for _, row := range exitTable {
+		codes += fmt.Sprintf("| %d | %s |\n", row.code, row.meaning)
+	}
+	if !strings.Contains(page(t, "reference/exit-codes.md"), codes) {
+		t.Errorf("docs/reference/exit-codes.md needs this table:\n%s", codes)
+	}
+	limits := "<!-- limits -->\n| limit | default |\n|---|---|\n"
+	for _, row := range watch.LimitTable() {
+		limits += fmt.Sprintf("| %s | %s |\n", row.What, row.Default)
+	}
+	limits += "<!-- /limits -->"
+	if !strings.Contains(page(t, "watches.md"), limits) {
+		t.Errorf("docs/watches.md needs this table:\n%s", limits)
+	}
+}
+
+// Every command and flag is on the page, and nothing else.
+func TestDocumentedCommands(t *testing.T) {
+	t.Parallel()
+	want := commandPage(newRoot(&env{}))
+	if got := page(t, "reference/cli.md"); got != want {
+		if os.Getenv("OSSICLE_UPDATE_DOCS") != "" {
+			if err := os.WriteFile("../../docs/reference/cli.md", []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		t.Error("docs/reference/cli.md is not what the commands say; run: OSSICLE_UPDATE_DOCS=1 go test ./internal/cli -run Documented")
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tc := range []struct {
+		ctx  context.Context //nolint:containedctx // a case of a table
+		err  error
+		want int
+	}{
+		{t.Context(), nil, exitOK},
+		{t.Context(), errors.New("x"), exitFailure},
+		{t.Context(), &usageError{errors.New("x")}, exitUsage},
+		{t.Context(), fmt.Errorf("start: %w", &watch.FilterError{}), exitUsage},
+		{t.Context(), fmt.Errorf("probe: %w", errUnobserved), exitUnobserved},
+		{t.Context(), fmt.Errorf("read: %w", &mcpclient.ConnectError{}), exitUnreachable},
+		{t.Context(), &watch.VersionError{}, exitRefused},
+		{t.Context(), errWatchesFailed, exitRefused},
+		{ended, fmt.Errorf("read: %w", context.Canceled), exitInterrupted},
+		{ended, nil, exitOK},
+	} {
+		if got := exitCode(tc.ctx, tc.err); got != tc.want {
+			t.Errorf("%v: code %d, want %d", tc.err, got, tc.want)
+		}
+	}
+}
