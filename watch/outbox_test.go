@@ -63,6 +63,7 @@ func TestOutboxIsBounded(t *testing.T) {
 				t.Errorf("notice %q, want %q", n.Text(), want)
 			}
 		}
+		synctest.Wait()
 		if s := log.String(); strings.Count(s, `reason="queue full"`) != 2 || !strings.Contains(s, "line=n0") || !strings.Contains(s, "level=WARN") {
 			t.Errorf("log: %s", s)
 		}
