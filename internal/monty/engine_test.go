@@ -240,13 +240,22 @@ func TestChildDies(t *testing.T) {
 		return nil, syscall.Kill(pid, syscall.SIGKILL)
 	}})
 	value(t, s, "n = 1")
-	for range 3 {
+	other := newScope(t, e, python.ScopeOptions{})
+	value(t, other, "n = 2")
+	for range 10 {
 		for _, pid := range monty.IdlePIDs(e) {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}
-		want(t, s, "n", "1")
+		want(t, s, "n", "1") // in a child that has nothing of it
+		for _, pid := range monty.IdlePIDs(e) {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want(t, s, "n", "1") // in a child that still had it
+		want(t, other, "n", "2")
 	}
 	pid = monty.IdlePIDs(e)[0]
 	_, err := s.Run(t.Context(), "n = 2\ndie()\nwhile True: pass", nil, python.Limits{Time: time.Minute})

@@ -122,53 +122,47 @@ func (fr *frameReader) print(size int, out *output) error {
 	if out == nil {
 		return nil
 	}
-	text, whole := printedText(fr.buf)
-	out.add(text)
-	out.cut = out.cut || !whole || keep < size
+	out.add(printedText(fr.buf)) // which sets cut when there was more
 	return nil
 }
 
 // printOverhead is more than a print event has besides its text.
 const printOverhead = 64
 
-// printedText finds the text in a print event that may be cut off at the end.
-func printedText(b []byte) (text []byte, whole bool) {
-	// Print{stream=1,text=2} within ChildEvent.print=1, each length possibly
-	// beyond the end of what we have.
-	b, _ = enter(b)
-	for len(b) > 0 {
+// printedText finds the text in a print event that may be cut off at the end:
+// Print{stream=1,text=2} within ChildEvent.print=1, each length possibly beyond
+// the end of what we have.
+func printedText(b []byte) []byte {
+	for b = enter(b); len(b) > 0; {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
-			return nil, false
+			break
 		}
 		if num == 2 && typ == protowire.BytesType {
 			return enter(b)
 		}
 		m := protowire.ConsumeFieldValue(num, typ, b[n:])
 		if m < 0 {
-			return nil, false
+			break
 		}
 		b = b[n+m:]
 	}
-	return nil, true
+	return nil
 }
 
 // enter returns the content of the length-delimited field that b begins with,
 // as far as it is there.
-func enter(b []byte) (content []byte, whole bool) {
+func enter(b []byte) []byte {
 	_, _, n := protowire.ConsumeTag(b)
 	if n < 0 {
-		return nil, false
+		return nil
 	}
 	size, m := protowire.ConsumeVarint(b[n:])
 	if m < 0 {
-		return nil, false
+		return nil
 	}
 	b = b[n+m:]
-	if size > uint64(len(b)) {
-		return b, false
-	}
-	return b[:size], true
+	return b[:min(size, uint64(len(b)))]
 }
 
 // output collects printed text up to a limit. A nil output takes nothing.

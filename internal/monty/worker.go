@@ -60,9 +60,10 @@ func startWorker(path string, memory int) (*worker, error) {
 	}
 	w := &worker{proc: p, frames: frameReader{r: bufio.NewReaderSize(p.Stdout, 64<<10)}}
 	late := time.AfterFunc(startTime, w.kill)
-	err = errors.Join(confine(p.Pid()), w.grant(memory))
-	if err == nil {
-		err = w.handshake(memory)
+	// The handshake comes first, for a child that does not speak our protocol has
+	// something to say; a program runs only after both.
+	if err = w.handshake(memory); err == nil {
+		err = errors.Join(confine(p.Pid()), w.grant(memory))
 	}
 	if !late.Stop() {
 		err = errors.Join(err, fmt.Errorf("no answer within %v", startTime))
@@ -79,13 +80,11 @@ func startWorker(path string, memory int) (*worker, error) {
 
 func (w *worker) handshake(memory int) error {
 	w.out = appendFrame(w.out[:0], reqConfigure, session{name: "handshake", memory: memory}.body())
-	if err := w.send(); err != nil {
-		return err
-	}
+	sent := w.send() // a child that is gone may have left a word
 	ev, err := w.frames.next(maxSmallFrame, nil)
 	switch {
 	case err != nil:
-		return err
+		return errors.Join(sent, err)
 	case ev.kind == evFatal:
 		return &ProtocolError{Text: clip(text(ev.body, 1), maxMessage)}
 	case ev.kind == evError:

@@ -131,6 +131,7 @@ func testChecker(t *testing.T, e python.Engine) {
 		{"x = 1\nf'{x} {typo!r}'", "typo", 2, 8},
 		{"try:\n    pass\nexcept FooError:\n    pass", "FooError", 3, 8},
 		{"b_typo\na_typo", "b_typo", 1, 1},
+		{"event.typo\nif event:\n    typo", "typo", 3, 5}, // an attribute assigns nothing
 	} {
 		err := c.Check(t.Context(), f.source, names)
 		got, ok := errors.AsType[*python.Error](err)

@@ -96,10 +96,10 @@ items = sorted([2, 1], key=len) if False else list([1])
 	if diff := cmp.Diff(want, s.Names()); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
 	}
-	if _, err := s.Run(t.Context(), "type = event\nnever = 2", input("event", "1"), python.Limits{Time: ample}); err != nil {
+	if _, err := s.Run(t.Context(), "type = event\nfloat = int\nnever = 2", input("event", "1"), python.Limits{Time: ample}); err != nil {
 		t.Fatal(err)
 	}
-	want = []string{"a", "b", "helper", "item", "items", "json", "local_only", "never", "rest", "total", "type", "w", "with_walrus", "x"}
+	want = []string{"a", "b", "float", "helper", "item", "items", "json", "local_only", "never", "rest", "total", "type", "w", "with_walrus", "x"}
 	if diff := cmp.Diff(want, s.Names()); diff != "" {
 		t.Errorf("names after another run (-want +got):\n%s", diff)
 	}
