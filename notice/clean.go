@@ -42,10 +42,11 @@ func visible(r rune) rune {
 }
 
 func plain(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = lineEnds.Replace(s)
-	s = escapes.ReplaceAllString(s, "")
-	return strings.Map(visible, s)
+	if strings.ContainsAny(s, "\x1b\u0090\u0098\u009b\u009d\u009e\u009f") {
+		s = escapes.ReplaceAllString(s, "")
+	}
+	return strings.Map(visible, s) // which also replaces what is not UTF-8
 }
 
 // entity matches an ampersand that would be read as an escape of ours.
@@ -53,8 +54,8 @@ var entity = regexp.MustCompile(`&(#[0-9xX]|[a-zA-Z]+;)`)
 
 // attribute makes s safe between double quotes, on one line.
 func attribute(s string, limit int) string {
-	s = strings.Join(strings.Fields(plain(s)), " ")
-	s = clip(s, limit)
+	s = cut(s, 8*limit) // of what is that long only the beginning is shown
+	s = clip(strings.Join(strings.Fields(plain(s)), " "), limit)
 	return attributes.Replace(s)
 }
 
@@ -62,7 +63,7 @@ var attributes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`
 
 // speaker matches a line that poses as somebody speaking, as the start of an
 // instruction block or of a code fence, or as the reply that says nothing.
-var speaker = regexp.MustCompile("(?i)^[\\s>#*_|~\\-`\"'\\[({]*(?:(?:the )?(?:user|human|assistant|system|developer|tool|function|model|ai|claude|gpt|codex|gemini|operator|admin|instructions?|prompt)s?(?: (?:message|prompt|instructions?|notice|reminder))?[\\s*_`\"'\\])}]*[:：]|```|~~~|\\[/?INST\\])")
+var speaker = regexp.MustCompile("(?i)^(?:[^\\pL\\pN]*(?:the )?(?:user|human|assistant|system|developer|tool|function|model|ai|claude|gpt|codex|gemini|operator|admin|instruction|prompt)s?(?: (?:message|prompt|instruction|notice|reminder)s?)?[^\\pL\\pN]*[:：]| *(?:```|~~~)|[^\\pL\\pN]*\\[/?INST\\])")
 
 // lines makes the lines of s safe as the content of a frame: at most maxLines,
 // each at most maxLine runes, in all at most maxBytes; "+N more" says how many

@@ -470,6 +470,7 @@ func TestDeleteOutstanding(t *testing.T) {
 		d.post("n1")
 		synctest.Wait()
 		d.post("n2")
+		synctest.Wait()
 		if n, err := d.Delete(t.Context(), "a", "n1"); n != 1 || err != nil {
 			t.Fatalf("got %d, %v", n, err)
 		}

@@ -159,6 +159,9 @@ func countKinds(notices []Notice) (kinds []string, counts map[string]int) {
 
 func kindOf(n Notice) string {
 	kind := string(n.Source)
+	if n.Source == SourceSystem { // "system: …" would be a speaker
+		kind = "ossicle"
+	}
 	if name := attribute(n.Title, 40); name != "" {
 		kind += " " + name
 	}
