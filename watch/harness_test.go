@@ -98,6 +98,8 @@ func (h *harness) quiet(t *testing.T) {
 
 // records keeps what is logged.
 type records struct {
+	hook func(message string) // called with each record, before it is kept
+
 	mu   sync.Mutex
 	list []string
 }
@@ -107,6 +109,9 @@ func (r *records) WithAttrs([]slog.Attr) slog.Handler       { return r }
 func (r *records) WithGroup(string) slog.Handler            { return r }
 
 func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	if r.hook != nil {
+		r.hook(rec.Message)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := rec.Level.String() + " " + rec.Message

@@ -128,6 +128,15 @@ func TestEventLogCursor(t *testing.T) {
 		if diff := cmp.Diff([]string{"all", "3", "3", "4", "4", "4"}, afters); diff != "" {
 			t.Error(diff)
 		}
+		// A watch that was stopped holds nobody back.
+		h.Stop("slow")
+		for i := 8; i <= 9; i++ {
+			log.Push(added(i)...)
+			synctest.Wait()
+		}
+		if all := log.Afters(); *all[len(all)-1] != 8 {
+			t.Errorf("after the slow watch is gone the cursor is %d", *all[len(all)-1])
+		}
 	})
 }
 

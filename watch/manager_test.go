@@ -520,6 +520,27 @@ func TestFailed(t *testing.T) {
 	})
 }
 
+// A subscription that fails after the baseline and before the watch is known
+// fails the start.
+func TestFailsWhileStarting(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, h *harness) {
+		h.server.Put(notes, watchtest.EventLogMIME, `{"events":[]}`) // not what the entry says: that is logged
+		h.log.hook = func(message string) {
+			if message == "watch.shape_differs" {
+				h.server.Fail(notes, errors.New("gone"))
+				synctest.Wait()
+			}
+		}
+		if _, err := h.Start(t.Context(), watch.StartRequest{Name: "n", URI: notes}); err == nil || !strings.Contains(err.Error(), "gone") {
+			t.Errorf("error: %v", err)
+		}
+		if len(h.List()) != 0 || h.server.Subscribers(notes) != 0 {
+			t.Errorf("left: %v", h.List())
+		}
+	})
+}
+
 // A read that fails after an update is tried again, so that the change is not
 // lost; when the tries are used up, the watch says so and lives on.
 func TestReadFailsAfterUpdate(t *testing.T) {
