@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,8 @@ type fakeServer struct {
 	open func(n int, f Filter) (Filter, error)
 	// delay is how long an opening takes.
 	delay time.Duration
+	// serial makes streams that must not overlap.
+	serial bool
 
 	mu    sync.Mutex
 	opens int
@@ -72,6 +75,9 @@ func (f *fakeServer) Open(ctx context.Context, filter Filter) (*Stream, error) {
 	f.note("open %d %s", n, strings.Join(filter.ResourceSubscriptions, " "))
 	s := newStream(filter, func() { f.note("close %d", n) })
 	s.acknowledge(honoured, nil)
+	if f.serial {
+		s.ordered, s.conflict = true, func() bool { return true }
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.feeds = append(f.feeds, &Feed{s})
@@ -290,6 +296,101 @@ func TestClientOverlap(t *testing.T) {
 		time.Sleep(time.Hour)
 		wantLog(t, f)
 	})
+}
+
+// B-012: streams that must not overlap are closed before the next is opened, and
+// everybody reads once for what was missed in between.
+func TestClientSerial(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer()
+		f.serial = true
+		c := NewClient(f, nil)
+		defer c.Close()
+		mustAdd(t, c, "a:/1", f.probe("A"))
+		mustAdd(t, c, "a:/2", f.probe("B"))
+		wantLog(t, f, "0 open 0 a:/1", "0 close 0", "0 open 1 a:/1 a:/2", "0 A updated")
+
+		// When the next cannot be opened, it is as if the old one had ended.
+		f.open = func(n int, asked Filter) (Filter, error) {
+			if n == 2 {
+				return Filter{}, errDown
+			}
+			return asked, nil
+		}
+		if _, err := c.Add(t.Context(), "a:/3", f.probe("C")); !errors.Is(err, errDown) {
+			t.Errorf("error %v", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		log := f.take()
+		slices.Sort(log)
+		if diff := cmp.Diff([]string{
+			"0 A interrupted, attempt 1 in 1s", "0 B interrupted, attempt 1 in 1s", "0 close 1", "0 open 2 fails",
+			"1 A restored", "1 B restored", "1 open 3 a:/1 a:/2",
+		}, log); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// WA-09: a listen that was healthy when it was replaced counts as such.
+func TestClientResetByReplacement(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer()
+		c := NewClient(f, nil)
+		defer c.Close()
+		mustAdd(t, c, "a:/1", f.probe("A"))
+		for range 2 { // collapses
+			f.feed(-1).End(EndLost, io.EOF)
+			time.Sleep(2500 * time.Millisecond)
+			synctest.Wait()
+		}
+		time.Sleep(time.Minute)
+		mustAdd(t, c, "a:/2", f.probe("B"))
+		synctest.Wait()
+		f.take()
+		f.feed(-1).End(EndLost, io.EOF)
+		synctest.Wait()
+		if log := strings.Join(f.take(), "\n"); !strings.Contains(log, "A interrupted, attempt 1 in 1s") {
+			t.Errorf("log:\n%s", log)
+		}
+	})
+}
+
+// slowSink is a Subscriber whose callback takes as long as the test wants.
+type slowSink struct {
+	probe
+	in, out chan struct{}
+	done    *atomic.Bool
+}
+
+func (s slowSink) Updated() { s.in <- struct{}{}; <-s.out; s.done.Store(true) }
+
+// W-054: cancel waits for a callback that is under way.
+func TestClientCancelWaits(t *testing.T) {
+	t.Parallel()
+	f := newFakeServer()
+	c := NewClient(f, nil)
+	defer c.Close()
+	s := slowSink{f.probe("A"), make(chan struct{}), make(chan struct{}), &atomic.Bool{}}
+	cancel := mustAdd(t, c, "a:/1", s)
+	f.feed(0).Updated("a:/1")
+	<-s.in
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		if cancel(); !s.done.Load() {
+			t.Error("cancel returned during a callback")
+		}
+	}()
+	select {
+	case <-returned:
+	case <-time.After(20 * time.Millisecond): // a wrong cancel would have returned
+	}
+	close(s.out)
+	<-returned
 }
 
 // M-13, M-14: calls at the same time share an opening.

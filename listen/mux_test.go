@@ -332,6 +332,37 @@ func TestMuxAfterCancel(t *testing.T) {
 	})
 }
 
+// B-012: an answer to a cancelled listen gives the server away. The streams that
+// it silenced end, and are cancelled before the next is opened.
+func TestMuxSilenced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x := newMuxed(t)
+		s1, id1 := x.open(t, "a:/1")
+		s2, id2 := x.open(t, "a:/1", "a:/2")
+		s1.Close()
+		x.request(t)
+		x.frame(t, `{"jsonrpc":"2.0","id":%q,"result":{}}`, id1)
+		<-s2.Done()
+		if end := s2.Err(); end.Reason != EndLost || !end.reopen || !x.m.isSerial() {
+			t.Errorf("end %v, serial %v", end, x.m.isSerial())
+		}
+		s2.Close() // tells the server nothing: the next opening does
+		go func() { _, _ = x.m.Open(t.Context(), uris("a:/2")) }()
+		if _, text := x.request(t); !strings.Contains(text, "cancelled") || !strings.Contains(text, id2) {
+			t.Errorf("before the next listen came %s", text)
+		}
+		synctest.Wait()
+		if len(x.toServer) != 0 {
+			t.Error("the answer was not awaited")
+		}
+		x.frame(t, `{"jsonrpc":"2.0","id":%q,"result":{}}`, id2)
+		if _, text := x.request(t); !strings.Contains(text, "subscriptions/listen") {
+			t.Errorf("after the answer came %s", text)
+		}
+	})
+}
+
 // sdkServer runs the official SDK's server, which has known faults with listens
 // (B-012), and a Client on it. say announces a change.
 func sdkServer(t *testing.T) (c *Client, m *Mux, say func(uri string)) {

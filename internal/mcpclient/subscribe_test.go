@@ -27,10 +27,18 @@ func newEar() *ear {
 	return &ear{make(chan struct{}, 1000), make(chan struct{}, 1000), make(chan error, 1000), make(chan error, 1)}
 }
 
-func (e *ear) Updated()                                      { e.updated <- struct{}{} }
-func (e *ear) Interrupted(err error, _ int, _ time.Duration) { e.interrupted <- err }
-func (e *ear) Restored()                                     { e.restored <- struct{}{} }
+func (e *ear) Updated()                                      { offer(e.updated, struct{}{}) }
+func (e *ear) Interrupted(err error, _ int, _ time.Duration) { offer(e.interrupted, err) }
+func (e *ear) Restored()                                     { offer(e.restored, struct{}{}) }
 func (e *ear) Failed(err error)                              { e.failed <- err }
+
+// offer does not block, as no callback may: what nobody fetches is dropped.
+func offer[T any](c chan T, v T) {
+	select {
+	case c <- v:
+	default:
+	}
+}
 
 func await[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
