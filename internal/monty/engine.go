@@ -29,6 +29,24 @@
 //
 // The interpreter's own duration limit adds up over the life of a scope, so it
 // is never set. The time limit is a timer here that kills the child.
+//
+// # Where it falls short of Python
+//
+//   - Monty 0.0.23 has no yield, match, del, inheritance, decorators of methods,
+//     "%" on strings, no next() of a generator expression, no clock, and few
+//     modules. The conformance test lists what fails of the corpus.
+//   - The error of a host call that a task under asyncio.gather awaits ends the
+//     whole gather; the task itself cannot catch it.
+//   - A program without the word await gets the values of its host calls at once.
+//     With it, a call that is not awaited is a coroutine, as in Python, though it
+//     is made, counted and waited for. A coroutine that outlives its run cannot be
+//     awaited.
+//   - The text of an instance as the result is "<P object>", whatever its
+//     __str__ says; str() and print in the program do what they should.
+//   - The result of a host call may nest 30 objects deep; inputs as deep as the
+//     recursion limit.
+//   - A scope whose variables are not plain data and that defines functions on
+//     each run grows by the size of their code, until StateLimit ends its runs.
 package monty
 
 import (

@@ -11,8 +11,8 @@ import (
 
 // A session keeps every function, lambda, comprehension and class body that was
 // ever compiled in it, so a filter that defines a helper on each run grows by
-// some 50 to 400 bytes each time, for ever. A rebuild moves the variables to a
-// fresh session. It is tried when a dump has grown to double its size, and done
+// some 50 to 400 bytes each time, for ever. It also keeps a place for every value
+// that it ever held at once. A rebuild moves the variables to a fresh session. It is tried when a dump has grown to double its size, and done
 // only when nothing can tell the difference:
 //
 //   - each variable is made of None, bool, int, float, str, bytes, list, tuple,
@@ -96,9 +96,9 @@ func (r *run) rebuild(ctx context.Context) error {
 		r.w.holds = 0
 		return nil
 	}
-	st := newState(dump, r.s.e.nextState(), old.memory)
+	st := newState(dump, r.s.e.nextState(), r.lim.Memory)
 	r.w.holds = st.id
-	r.mem.state, r.mem.number = st, st.count
+	r.mem.state, r.mem.number, r.mem.next = st, st.count, st.count
 	r.mem.rebuildAt = max(rebuildMin, 2*len(dump))
 	return nil
 }
@@ -114,7 +114,7 @@ func (r *run) rebuilt(old *state) ([]byte, error) {
 	if r.mem.words.full {
 		return nil, errNotPlain
 	}
-	fresh := session{name: r.s.opts.Name, memory: old.memory}
+	fresh := session{name: r.s.opts.Name, memory: r.lim.Memory}
 	if err := r.w.reset(old, old.count, fresh, nil); err != nil {
 		return nil, err
 	}

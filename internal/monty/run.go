@@ -32,6 +32,7 @@ type run struct {
 	commit bool   // mem is to stay
 
 	source string
+	repeat bool // it is the program that ran last
 	inputs []input
 	lim    python.Limits
 	cancel context.CancelCauseFunc
@@ -51,7 +52,7 @@ type run struct {
 }
 
 func newRun(s *scope, mem memory, source string, inputs []input, lim python.Limits, cancel context.CancelCauseFunc) *run {
-	return &run{
+	r := &run{
 		s: s, mem: mem, source: source, inputs: inputs, lim: lim, cancel: cancel,
 		plain: !strings.Contains(source, "await") && !strings.Contains(source, "asyncio"),
 		long:  lim.Time >= longRun,
@@ -59,6 +60,8 @@ func newRun(s *scope, mem memory, source string, inputs []input, lim python.Limi
 		out:   output{limit: lim.Output},
 		clock: clock{left: lim.Time},
 	}
+	r.remember()
+	return r
 }
 
 // do runs the program to its end and waits for its host calls.
@@ -74,7 +77,7 @@ func (r *run) do(ctx context.Context) (python.Result, error) {
 	}
 	r.cancel(nil)
 	if !r.calls.drain(r.s.e.hostGrace) {
-		r.s.e.pool.log.Warn("host call outlives its run")
+		r.s.e.pool.log.WarnContext(ctx, "host call outlives its run")
 	}
 	res.Output, res.OutputCut, res.Calls = r.out.String(), r.out.cut, r.calls.made
 	return res, err
@@ -136,7 +139,7 @@ func (r *run) feed(ctx context.Context) (event, error) {
 		return event{}, err
 	}
 	inputs, prelude := unfold(r.inputs)
-	if prelude == "" && st != nil && st == r.mem.state && r.w.holds == st.id && r.w.grown <= max(residentSlack, len(st.dump)/4) {
+	if prelude == "" && st != nil && r.canGoOn(st) {
 		return r.goOn(inputs)
 	}
 	first := r.source
@@ -163,6 +166,13 @@ func (r *run) feed(ctx context.Context) (event, error) {
 	return r.next()
 }
 
+// canGoOn reports whether the child is in the state that the program wants.
+func (r *run) canGoOn(st *state) bool {
+	return st == r.mem.state && r.w.holds == st.id &&
+		r.w.grown <= max(residentSlack, len(st.dump)/4) &&
+		(r.repeat || st.count == r.mem.number)
+}
+
 // goOn runs the program in a child that is in the right state already. Nothing
 // tells then whether it was alive when it began, so its death before the first
 // event sends the run to another child: what it did up to there is undone by
@@ -183,14 +193,13 @@ func (r *run) goOn(inputs []input) (event, error) {
 	return ev, err
 }
 
-// prepare returns the state to load, and notes the program in the memory.
+// prepare returns the state to load, after a rebuild if one is due.
 func (r *run) prepare(ctx context.Context) (*state, error) {
-	r.remember()
 	st := r.mem.state
 	if st == nil {
 		return nil, nil
 	}
-	if len(st.dump) >= r.mem.rebuildAt && st.memory == r.lim.Memory {
+	if len(st.dump) >= r.mem.rebuildAt {
 		if err := r.rebuild(ctx); err != nil {
 			return nil, err
 		}
@@ -199,16 +208,12 @@ func (r *run) prepare(ctx context.Context) (*state, error) {
 	return st.withMemory(r.lim.Memory)
 }
 
-// remember notes the program and its inputs. It does so once; a second call
-// finds the same.
+// remember notes the program and the names of its inputs.
 func (r *run) remember() {
 	m := &r.mem
-	if r.source != m.source || m.state == nil {
+	if r.repeat = r.source == m.source && m.state != nil; !r.repeat {
 		m.words = m.words.with(r.source)
-		m.source, m.number = r.source, 0
-		if m.state != nil {
-			m.number = m.state.count
-		}
+		m.source, m.number = r.source, m.next
 	}
 	for _, in := range r.inputs {
 		if !m.inputs[in.name] {
@@ -237,207 +242,3 @@ func unfold(inputs []input) (_ []input, prelude string) {
 
 // hiddenName is a variable of ours in the program's scope.
 const hiddenName = "__ossicle"
-
-// complete makes the result of a program that ran to its end.
-func (r *run) complete(ctx context.Context, ev event) (python.Result, error) {
-	res, err := r.result(ctx, ev)
-	if err != nil {
-		return python.Result{}, err
-	}
-	if err := r.save(ctx); err != nil {
-		return python.Result{}, err
-	}
-	return res, nil
-}
-
-// failed makes the error of a program that raised. The variables that it set
-// stay, unless it hit a limit.
-func (r *run) failed(ctx context.Context, ev event) error {
-	err := raised(exceptionOf(ev.body), r.lim.Memory)
-	if _, ok := errors.AsType[*python.LimitError](err); ok {
-		r.w.holds = 0
-		r.giveBack(true)
-		return err
-	}
-	if saveErr := r.save(ctx); saveErr != nil {
-		return saveErr
-	}
-	return err
-}
-
-// result converts the last value, before the next read overwrites it.
-func (r *run) result(ctx context.Context, ev event) (python.Result, error) {
-	var res python.Result
-	var value object
-	value.num = objNone
-	err := fields(ev.body, func(f field) (err error) {
-		if f.num == 1 {
-			value, err = parseObject(f.b)
-		}
-		return err
-	})
-	if err != nil {
-		return res, r.broken(ctx, err)
-	}
-	limit := r.s.e.resultLimit
-	res.None = value.num == objNone
-	res.Value, err = jsonWriter{limit: limit}.append(nil, value, 0)
-	if errors.Is(err, errNoShape) {
-		res.Value, err = nil, nil
-	}
-	if err == nil && !res.None {
-		p := printer{limit: limit}
-		res.Text, err = p.str(value)
-	}
-	switch {
-	case errors.Is(err, errTooLarge), errors.Is(err, errDepth), len(res.Value) > limit, len(res.Text) > limit:
-		return python.Result{}, r.tooLarge()
-	case err != nil:
-		return python.Result{}, r.broken(ctx, err)
-	}
-	return res, nil
-}
-
-func (r *run) tooLarge() error {
-	r.w.holds = 0
-	r.giveBack(true)
-	return &python.LimitError{Limit: python.LimitResult, Text: fmt.Sprintf("more than %d bytes", r.s.e.resultLimit)}
-}
-
-// save dumps the session into the memory and gives the child back.
-func (r *run) save(ctx context.Context) error {
-	dump, err := r.w.dump(r.s.e.stateLimit)
-	if over, ok := errors.AsType[*oversizeError](err); ok {
-		r.w.holds = 0
-		r.giveBack(true)
-		return &python.LimitError{Limit: python.LimitMemory, Text: fmt.Sprintf("variables of %d bytes, at most %d", over.size, r.s.e.stateLimit)}
-	}
-	if err != nil {
-		return r.broken(ctx, err)
-	}
-	r.mem.state = newState(dump, r.s.e.nextState(), r.lim.Memory)
-	r.w.holds = r.mem.state.id
-	r.commit = true
-	r.giveBack(true)
-	return nil
-}
-
-// settle waits for the host calls that the program did not await. The program
-// has ended, but what it asked for is still its own.
-func (r *run) settle(ctx context.Context) error {
-	for {
-		for _, o := range r.calls.take() {
-			if o.err != nil && !o.excused {
-				return unawaited(o)
-			}
-		}
-		if !r.calls.isOwing() {
-			return nil
-		}
-		select {
-		case <-r.calls.bell:
-		case <-ctx.Done():
-			return r.ended(ctx)
-		}
-	}
-}
-
-func unawaited(o outcome) error {
-	e := &python.Error{Type: "RuntimeError", Message: o.err.Error()}
-	if pe, ok := errors.AsType[*python.Error](o.err); ok {
-		e.Type, e.Message = pe.Type, pe.Message
-	}
-	e.Message = clip(o.name+" (not awaited): "+e.Message, maxMessage)
-	return e
-}
-
-// borrow takes a child from the pool. The time in the queue is not the
-// program's.
-func (r *run) borrow(ctx context.Context, holds uint64) error {
-	r.clock.stop()
-	w, err := r.s.e.pool.get(ctx, r.long, holds, r.lim.Memory)
-	if err != nil {
-		return err
-	}
-	r.w = w
-	r.unwatch = context.AfterFunc(ctx, w.kill)
-	r.began = time.Now()
-	r.clock.start(r.cancel)
-	return nil
-}
-
-// giveBack returns the child, if there is one. healthy says that it is between
-// two requests.
-func (r *run) giveBack(healthy bool) {
-	if r.w == nil {
-		return
-	}
-	if !r.unwatch() {
-		healthy = false // it is being killed
-	}
-	if healthy && r.w.bloated(time.Since(r.began)) {
-		healthy = false
-	}
-	r.s.e.pool.put(r.w, r.long, healthy)
-	r.w = nil
-}
-
-// broken gives up the child and says why the run ended.
-func (r *run) broken(ctx context.Context, err error) error {
-	w := r.w
-	if w == nil { // none was to be had
-		if ctx.Err() != nil {
-			return r.ended(ctx)
-		}
-		return err
-	}
-	w.kill()
-	r.giveBack(false)
-	if ctx.Err() != nil {
-		return r.ended(ctx)
-	}
-	if _, ok := errors.AsType[*oversizeError](err); ok {
-		return &python.LimitError{Limit: python.LimitResult, Text: fmt.Sprintf("more than %d bytes", r.s.e.resultLimit)}
-	}
-	if _, ok := errors.AsType[*python.LimitError](err); ok || errors.Is(err, errMemoryFixed) {
-		return err
-	}
-	return crashed(w, err, r.lim.Memory)
-}
-
-// ended is the error of a run whose context ended.
-func (r *run) ended(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errTime) {
-		return &python.LimitError{Limit: python.LimitTime, Text: fmt.Sprintf("more than %v", r.lim.Time)}
-	}
-	return reason(ctx)
-}
-
-// clock measures the time of a run and cancels it at the end.
-type clock struct {
-	left  time.Duration
-	since time.Time
-	timer *time.Timer
-}
-
-func (c *clock) start(cancel context.CancelCauseFunc) {
-	c.since = time.Now()
-	c.timer = time.AfterFunc(max(c.left, time.Nanosecond), func() { cancel(errTime) })
-}
-
-func (c *clock) stop() {
-	if c.timer != nil {
-		c.timer.Stop()
-		c.left -= time.Since(c.since)
-		c.timer = nil
-	}
-}
-
-// next reads the next event of the program.
-func (r *run) next() (event, error) { return r.w.frames.next(r.frameLimit(), &r.out) }
-
-// frameLimit bounds a value on the wire. It takes at most about this much more
-// than in JSON: a small integer is five bytes there and two here.
-func (r *run) frameLimit() int { return wireFactor*r.s.e.resultLimit + maxSmallFrame }
-
-const wireFactor = 8

@@ -39,6 +39,7 @@ type memory struct {
 	state  *state   // nil before the first run
 	source string   // the last program
 	number uint64   // under which the interpreter filed it
+	next   uint64   // a number that no program has
 	words  *wordSet // of all programs
 	inputs map[string]bool
 	// rebuildAt is the size of state from which a rebuild is worth trying.

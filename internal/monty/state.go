@@ -104,9 +104,9 @@ func (s *state) withMemory(memory int) (*state, error) {
 }
 
 // limitsPattern is how a dump spells our limits: some memory, no collector
-// interval, the recursion depth, the default of 1000 suspensions, no duration.
+// interval, the recursion depth, the default of 1000 suspensions.
 func limitsPattern(memory int) []byte {
 	b := protowire.AppendVarint([]byte{1}, uint64(memory))
 	b = protowire.AppendVarint(append(b, 0), recursionLimit)
-	return append(protowire.AppendVarint(b, 1000), 0)
+	return protowire.AppendVarint(b, 1000)
 }

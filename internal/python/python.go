@@ -92,7 +92,8 @@ type Limits struct {
 // not a process.
 type Scope interface {
 	// Run executes source, with each input bound to a global variable of that
-	// name first. The result is the value of the last expression statement.
+	// name first. An input belongs to the run: a later one may find it gone. The
+	// result is the value of the last expression statement.
 	//
 	// Errors: *Error when the program raised or did not compile, *LimitError
 	// when a limit ended it, ErrClosed, ctx's error, or another error when the

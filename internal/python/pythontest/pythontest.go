@@ -125,9 +125,13 @@ func (b bench) raises(source, typ string) *python.Error {
 }
 
 // exceeds runs a program that must end at a limit.
-func (b bench) exceeds(source string, lim python.Limits, limit string) {
+func (b bench) exceeds(source string, lim python.Limits, limit string, inputs ...map[string]json.RawMessage) {
 	b.t.Helper()
-	_, err := b.Run(b.t.Context(), source, nil, lim)
+	var in map[string]json.RawMessage
+	if len(inputs) > 0 {
+		in = inputs[0]
+	}
+	_, err := b.Run(b.t.Context(), source, in, lim)
 	e, ok := errors.AsType[*python.LimitError](err)
 	if !ok || e.Limit != limit {
 		b.t.Errorf("run %.60q: error %v, want %s limit", source, err, limit)

@@ -167,11 +167,25 @@ func testBadInputs(t *testing.T, e python.Engine) {
 		}
 	}
 	s.is("kept", "1")
-	// An input is a variable like any other afterwards.
-	if _, err := s.Run(t.Context(), "pass", input("v", `{"n":1}`), python.Limits{Time: ample}); err != nil {
-		t.Fatal(err)
+	testLargeInput(t, e)
+}
+
+// testLargeInput: what a program makes of an input persists; the input itself
+// does not weigh on the scope.
+func testLargeInput(t *testing.T, e python.Engine) {
+	s := scope(t, e, nil)
+	text := `{"items":[` + strings.Repeat(`{"name":"item","n":[1,2,3]},`, 100_000) + `{"name":"last"}]}`
+	lim := python.Limits{Time: ample, Memory: 512 << 20}
+	for range 2 {
+		r, err := s.Run(t.Context(), "last = v['items'][-1]\nlen(v['items'])", input("v", text), lim)
+		if err != nil || string(r.Value) != "100001" {
+			t.Fatalf("large input: %s, %v", r.Value, err)
+		}
 	}
-	s.is("v['n'] += 1\nv", `{"n":2}`)
+	if r, err := s.Run(t.Context(), "last['name']", nil, lim); err != nil || r.Text != "last" {
+		t.Errorf("what is left of a large input: %q, %v", r.Text, err)
+	}
+	s.exceeds("1", python.Limits{Time: ample, Memory: 1 << 20}, python.LimitMemory, input("v", text))
 }
 
 // testResults: the last expression's value in its three forms (W-083, W-084).
