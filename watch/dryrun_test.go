@@ -15,6 +15,7 @@ import (
 	"github.com/ossicle/ossicle/watch/watchtest"
 )
 
+// W-110, W-264 in kind: what is no source text is refused.
 func TestOnEventMustBeSource(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -37,6 +38,8 @@ func TestOnEventMustBeSource(t *testing.T) {
 	})
 }
 
+// W-111, W-265: what no event can cure fails the call, and no subscription is made;
+// W-112: what an event may cure does not.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -91,6 +94,7 @@ func fails(err error) watchtest.Program {
 	return func(context.Context, *watchtest.Run) (python.Result, error) { return python.Result{}, err }
 }
 
+// W-111: the static check finds names in branches that no sample takes.
 func TestStaticCheck(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -107,6 +111,7 @@ func TestStaticCheck(t *testing.T) {
 	})
 }
 
+// WA-21: tools are answered null in the dry run and not called, and its limits hold.
 func TestDryRunCallsNoTool(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,6 +132,8 @@ func TestDryRunCallsNoTool(t *testing.T) {
 	})
 }
 
+// A filter that needs a server which does not answer is refused with that reason,
+// and not for ever.
 func TestFilterOfASilentServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,6 +156,7 @@ func TestFilterOfASilentServer(t *testing.T) {
 	})
 }
 
+// Without an interpreter there are watches, and no filters.
 func TestNoInterpreter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

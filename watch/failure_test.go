@@ -16,6 +16,7 @@ import (
 	"github.com/ossicle/ossicle/watch/watchtest"
 )
 
+// A server that is silent cannot hang a start, whatever it is asked.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -40,6 +41,8 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
+// W-023, W-053: an interrupted listen is no failure; when it is back, one read
+// brings what was missed.
 func TestInterruptedAndRestored(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -70,6 +73,9 @@ func TestInterruptedAndRestored(t *testing.T) {
 	})
 }
 
+// W-051, WA-10: a subscription that is over for good ends its watches, the agent
+// is told after the lines that were waiting, and the watches stay listed. Others
+// are not touched.
 func TestFailed(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -112,6 +118,8 @@ func TestFailed(t *testing.T) {
 	})
 }
 
+// A subscription that fails after the baseline and before the watch is known
+// fails the start.
 func TestFailsWhileStarting(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -131,6 +139,8 @@ func TestFailsWhileStarting(t *testing.T) {
 	})
 }
 
+// A read that fails after an update is tried again, so that the change is not
+// lost; when the tries are used up, the watch says so and lives on.
 func TestReadFailsAfterUpdate(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -161,6 +171,7 @@ func TestReadFailsAfterUpdate(t *testing.T) {
 	})
 }
 
+// A failure to read does not cost a busy watch the change that it has not yet seen.
 func TestReadFailsWhileTheFilterIsBusy(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(o *watch.Options) { o.Limits.FilterTime = time.Hour }, func(t *testing.T, h *harness) {
@@ -186,6 +197,7 @@ func TestReadFailsWhileTheFilterIsBusy(t *testing.T) {
 	})
 }
 
+// W-050, W-166: 1, 2, 4, 8, 16 s, and no sixth.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	var got []time.Duration
@@ -199,6 +211,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// W-036: a body over the bound is an error of the read.
 func TestBodyLimit(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(o *watch.Options) { o.Limits.Body = 100 }, func(t *testing.T, h *harness) {
@@ -215,6 +228,7 @@ func TestBodyLimit(t *testing.T) {
 	})
 }
 
+// W-054, W-243: nothing outlives the engine, and Close does not wait for ever.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -264,6 +278,8 @@ func TestCloseEndsAStartThatWaits(t *testing.T) {
 	})
 }
 
+// A sink that blocks delays nobody: lines gather and leave as one notice, and
+// Close says that it does not let go.
 func TestSlowSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -301,6 +317,7 @@ func TestSlowSink(t *testing.T) {
 	})
 }
 
+// A notice that the sink refuses is logged as such, and the next one comes.
 func TestFailingSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -422,12 +422,3 @@ func TestErrorBypassesTheFilter(t *testing.T) {
 		}
 	})
 }
-
-// W-110, W-264 in kind: what is no source text is refused.
-// W-111, W-265: what no event can cure fails the call, and no subscription is made;
-// W-112: what an event may cure does not.
-// W-111: the static check finds names in branches that no sample takes.
-// WA-21: tools are answered null in the dry run and not called, and its limits hold.
-// A filter that needs a server which does not answer is refused with that reason,
-// and not for ever.
-// Without an interpreter there are watches, and no filters.

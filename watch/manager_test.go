@@ -238,7 +238,6 @@ func TestStartWaitsForTheFirstRead(t *testing.T) {
 	})
 }
 
-// A server that is silent cannot hang a start, whatever it is asked.
 // W-067, WA-12: a name in use is replaced when the new watch is up, and left alone
 // when it does not come up; a replacement does not count against the limit.
 func TestReplace(t *testing.T) {
@@ -326,26 +325,3 @@ func TestConcurrentStarts(t *testing.T) {
 		}
 	})
 }
-
-// W-045 to W-049, WA-07.
-// WA-07: a scheme that nobody knows goes to the only server there is; one that is
-// down is named in the error.
-// A resource whose entry says that it cannot be watched is refused at once.
-// W-023, W-053: an interrupted listen is no failure; when it is back, one read
-// brings what was missed.
-// W-051, WA-10: a subscription that is over for good ends its watches, the agent
-// is told after the lines that were waiting, and the watches stay listed. Others
-// are not touched.
-// A subscription that fails after the baseline and before the watch is known
-// fails the start.
-// A read that fails after an update is tried again, so that the change is not
-// lost; when the tries are used up, the watch says so and lives on.
-// A failure to read does not cost a busy watch the change that it has not yet seen.
-// W-050, W-166: 1, 2, 4, 8, 16 s, and no sixth.
-// W-017: event-log by either media type, else state; WA-02: the read decides.
-// A resource that becomes another shape while it is watched is no dead watch.
-// W-036: a body over the bound is an error of the read.
-// W-054, W-243: nothing outlives the engine, and Close does not wait for ever.
-// A sink that blocks delays nobody: lines gather and leave as one notice, and
-// Close says that it does not let go.
-// A notice that the sink refuses is logged as such, and the next one comes.

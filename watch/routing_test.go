@@ -12,6 +12,7 @@ import (
 	"github.com/ossicle/ossicle/watch/watchtest"
 )
 
+// W-045 to W-049, WA-07.
 func TestRouting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,6 +68,8 @@ func TestRouting(t *testing.T) {
 	})
 }
 
+// WA-07: a scheme that nobody knows goes to the only server there is; one that is
+// down is named in the error.
 func TestRoutingFallback(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,6 +91,7 @@ func TestRoutingFallback(t *testing.T) {
 	})
 }
 
+// A resource whose entry says that it cannot be watched is refused at once.
 func TestStaticEntry(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
@@ -98,6 +102,7 @@ func TestStaticEntry(t *testing.T) {
 	})
 }
 
+// W-017: event-log by either media type, else state; WA-02: the read decides.
 func TestShape(t *testing.T) {
 	t.Parallel()
 	for mimeType, want := range map[string]watch.Shape{
@@ -120,6 +125,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
+// A resource that becomes another shape while it is watched is no dead watch.
 func TestShapeChanges(t *testing.T) {
 	t.Parallel()
 	bubble(t, nil, func(t *testing.T, h *harness) {
