@@ -65,6 +65,11 @@ func TestStateMemory(t *testing.T) {
 	if same, err := st.withMemory(64 << 20); err != nil || same != st {
 		t.Errorf("same memory: %v", err)
 	}
+	// After the limits comes the time that the scope has run, whole seconds first.
+	old := strings.Replace(sampleDump, "\xe8\a\xe8\a\x00", "\xe8\a\xe8\a\x05", 1)
+	if _, err := newState([]byte(old), 7, 64<<20).withMemory(100); old == sampleDump || err != nil {
+		t.Errorf("a scope that ran for five seconds: %v", err)
+	}
 	decoy := newState([]byte(sampleDump+string(limitsPattern(64<<20))), 7, 64<<20)
 	if _, err := decoy.withMemory(100); !errors.Is(err, errMemoryFixed) {
 		t.Errorf("planted pattern: %v", err)
