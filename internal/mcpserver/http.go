@@ -170,6 +170,11 @@ func (h *httpHandler) serveLegacy(w http.ResponseWriter, r *http.Request, f *fra
 		h.pass(h.legacy, w, r, f)
 		return
 	}
+	params, version := pinLegacy(f.Params)
+	if version == "" {
+		writeError(w, http.StatusBadRequest, f.ID, newError(codeInvalidParams, `initialize needs "protocolVersion", the newest revision that the client speaks`, nil))
+		return
+	}
 	reserved := h.sessions.reserve()
 	if reserved == nil {
 		w.Header().Set("Retry-After", "60")
@@ -177,7 +182,12 @@ func (h *httpHandler) serveLegacy(w http.ResponseWriter, r *http.Request, f *fra
 			"too many sessions: try again later, or speak revision "+modernVersion+", which has none", map[string]any{"limit": h.s.opts.MaxSessions}))
 		return
 	}
-	r.Body = io.NopCloser(bytes.NewReader(pinned(f, body)))
+	pinned := *f
+	pinned.Params = params
+	if b, err := json.Marshal(pinned); err == nil {
+		body = b
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	defer reserved.release()
 	sw := newStreamWriter(w, f, h.s.opts.KeepAlive)
 	// Before the client can use the session.
@@ -197,18 +207,6 @@ func (h *httpHandler) session(id string) *mcp.ServerSession {
 		}
 	}
 	return nil
-}
-
-// pinned is the body of an initialize that asks for a revision we know.
-func pinned(f *frame, body []byte) []byte {
-	params, _ := pinLegacy(f.Params)
-	g := *f
-	g.Params = params
-	out, err := json.Marshal(g)
-	if err != nil {
-		return body
-	}
-	return out
 }
 
 // serveBatch passes on a batch, which the SDK takes apart, if the session's

@@ -176,7 +176,9 @@ func TestBothErasAtOneURL(t *testing.T) {
 		t.Errorf("modern read: %s", m)
 	}
 	// Left-overs of another era do no harm.
-	s.frame(s.modern("4", "tools/list", "", "Mcp-Session-Id: nonsense", "Last-Event-Id: 7"))
+	if m := s.frame(s.modern("4", "tools/list", "", "Mcp-Session-Id: nonsense", "Last-Event-Id: 7")); m.Error != nil {
+		t.Errorf("with left-overs: %s", m)
+	}
 }
 
 // The official SDK's client, in each revision that it speaks, hears of changes.
@@ -255,7 +257,8 @@ func TestHTTPMistakes(t *testing.T) {
 	s.fails(s.post(legacyCall("1", "tools/list", ""), "Mcp-Session-Id: nonsense"), 404, codeInvalidRequest, "initialize again")
 	s.fails(s.post(legacyCall("1", "tools/list", ""), h[0], "Mcp-Protocol-Version: 1999-01-01"), 400, codeVersion, "1999-01-01")
 	s.fails(s.post(initializeCall("1", "2025-11-25"), h...), 400, codeInvalidRequest, "initialized already")
-	s.fails(s.post(legacyCall("1", "initialize", `"protocolVersion":7`)), 200, codeInvalidParams, "")
+	s.fails(s.post(legacyCall("1", "initialize", "")), 400, codeInvalidParams, "protocolVersion")
+	s.fails(s.post(legacyCall("1", "initialize", `"protocolVersion":"2025-11-25","capabilities":7`)), 200, codeInvalidParams, "")
 	s.fails(s.post(legacyCall("1", "no/such", ""), h...), 200, codeMethodNotFound, "")
 	s.fails(s.post(legacyCall("1", "tools/call", `"name":"nothing"`), h...), 200, codeInvalidParams, "nothing")
 
@@ -351,7 +354,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if res.StatusCode != http.StatusNoContent {
 		t.Errorf("DELETE: %s", res.Status)
 	}
-	s.fails(s.post(legacyCall("1", "initialize", `"protocolVersion":7`)), 200, codeInvalidParams, "") // takes no place
+	s.fails(s.post(legacyCall("1", "initialize", `"protocolVersion":7`)), 400, codeInvalidParams, "protocolVersion") // takes no place
 	s.begin("2025-11-25")
 }
 
