@@ -1,9 +1,21 @@
 package sqlite
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain also plays the process that is killed: see crash_test.go.
+func TestMain(m *testing.M) {
+	if os.Getenv(crashEnv) != "" {
+		if err := crashLife(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}

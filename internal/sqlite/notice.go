@@ -314,50 +314,88 @@ type numbered struct {
 	notice.Record
 }
 
-// List implements notice.Log. It reads a page per agent and state, each along
-// an index, and merges them.
+// List implements notice.Log. It walks the index of each agent and state, and
+// reads only the rows of the page.
 func (n *Notices) List(ctx context.Context, q notice.Query) (notice.Page, error) {
 	after, err := parseCursor(q)
 	if err != nil {
 		return notice.Page{}, err
 	}
-	limit := q.Limit
-	if limit <= 0 {
-		limit = notice.DefaultPage
+	if q.Limit <= 0 {
+		q.Limit = notice.DefaultPage
 	}
-	limit = min(limit, notice.MaxPage)
-	states := q.States
-	if len(states) == 0 {
-		states = notice.States()
-	}
-	var found []numbered
+	q.Limit = min(q.Limit, notice.MaxPage)
+	page := notice.Page{Records: []notice.Record{}}
 	err = n.db.read(ctx, func(t *tx) error {
-		agents, err := t.listed(q.Agent)
+		seqs, err := t.walk(q, after)
 		if err != nil {
 			return err
 		}
-		query := `SELECT ` + columns + from + joined + ` WHERE n.agent = ? AND n.state = ? AND n.seq > ? AND (? = '' OR n.source = ?) ORDER BY n.seq LIMIT ?`
-		if q.Newest {
-			query = `SELECT ` + columns + from + joined + ` WHERE n.agent = ? AND n.state = ? AND n.seq < ? AND (? = '' OR n.source = ?) ORDER BY n.seq DESC LIMIT ?`
+		if len(seqs) > q.Limit {
+			seqs = seqs[:q.Limit]
+			page.Next = strconv.FormatInt(seqs[q.Limit-1], 10)
 		}
-		for _, agent := range agents {
-			for _, state := range states {
-				err := t.each(query, []any{agent, state.Rank(), after, string(q.Source), string(q.Source), limit + 1}, func(scan func(...any) error) error {
-					seq, r, err := record(scan)
-					found = append(found, numbered{seq, r})
-					return err
-				})
-				if err != nil {
-					return err
-				}
-			}
+		list, err := json.Marshal(seqs)
+		if err != nil {
+			return err
 		}
-		return nil
+		return t.each(`SELECT `+columns+` FROM json_each(?) j JOIN notice n ON n.seq = j.value`+joined+` ORDER BY j.key`, []any{string(list)},
+			func(scan func(...any) error) error {
+				_, r, err := record(scan)
+				page.Records = append(page.Records, r)
+				return err
+			})
 	})
 	if err != nil {
 		return notice.Page{}, wrap("list notices", err)
 	}
-	return pageOf(found, q.Newest, limit), nil
+	return page, nil
+}
+
+// walk returns the numbers of a page in order, and one more if there is more.
+func (t *tx) walk(q notice.Query, after int64) ([]int64, error) {
+	agents, err := t.listed(q.Agent)
+	if err != nil {
+		return nil, err
+	}
+	states := q.States
+	if len(states) == 0 {
+		states = notice.States()
+	}
+	query := `SELECT seq FROM notice INDEXED BY notice_state WHERE agent = ? AND state = ? AND seq > ?`
+	end := ` ORDER BY seq LIMIT ?`
+	if q.Newest {
+		query = `SELECT seq FROM notice INDEXED BY notice_state WHERE agent = ? AND state = ? AND seq < ?`
+		end = ` ORDER BY seq DESC LIMIT ?`
+	}
+	if q.Source != "" {
+		query += ` AND source = ?`
+	}
+	var seqs []int64
+	for _, agent := range agents {
+		for _, state := range states {
+			args := []any{agent, state.Rank(), after}
+			if q.Source != "" {
+				args = append(args, string(q.Source))
+			}
+			err := t.each(query+end, append(args, q.Limit+1), func(scan func(...any) error) error {
+				var seq int64
+				err := scan(&seq)
+				seqs = append(seqs, seq)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.SortFunc(seqs, func(a, b int64) int {
+		if q.Newest {
+			a, b = b, a
+		}
+		return cmp.Compare(a, b)
+	})
+	return slices.Compact(seqs), nil // a state named twice is walked twice
 }
 
 // listed returns the numbers of one agent, or of all.
@@ -388,26 +426,6 @@ func parseCursor(q notice.Query) (int64, error) {
 		return 0, &notice.InvalidError{Field: "after", Problem: "it is not what an earlier page ended with"}
 	}
 	return seq, nil
-}
-
-func pageOf(found []numbered, newest bool, limit int) notice.Page {
-	slices.SortFunc(found, func(a, b numbered) int {
-		if newest {
-			a, b = b, a
-		}
-		return cmp.Compare(a.seq, b.seq)
-	})
-	// A state named twice lists its notices twice.
-	found = slices.CompactFunc(found, func(a, b numbered) bool { return a.seq == b.seq })
-	page := notice.Page{Records: []notice.Record{}}
-	for i, r := range found {
-		if i == limit {
-			page.Next = strconv.FormatInt(found[i-1].seq, 10)
-			break
-		}
-		page.Records = append(page.Records, r.Record)
-	}
-	return page
 }
 
 // Counts implements notice.Log.

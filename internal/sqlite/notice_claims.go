@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -143,14 +144,13 @@ func (n *Notices) Claim(ctx context.Context, c notice.Claim) (notice.Claimed, er
 		if err != nil {
 			return err
 		}
-		for _, r := range found {
-			_, err := t.exec(`UPDATE notice SET claim = ?, claim_adapter = ?, claim_wake = ?, claim_until = ? WHERE seq = ?`,
-				c.Delivery, c.Adapter, c.Wake, c.Until.UnixNano(), r.seq)
-			if err != nil {
-				return err
-			}
+		seqs := make([]int64, len(found))
+		for i, r := range found {
 			r.Delivery = c.Delivery
-			out.Records = append(out.Records, r.Record)
+			seqs[i], out.Records = r.seq, append(out.Records, r.Record)
+		}
+		if err := t.hold(seqs, c); err != nil {
+			return err
 		}
 		err = t.one(`SELECT coalesce(sum(n), 0) FROM notice_count WHERE agent = ? AND state < 3`, []any{agent}, &out.Waiting)
 		out.Waiting -= len(found)
@@ -160,6 +160,20 @@ func (n *Notices) Claim(ctx context.Context, c notice.Claim) (notice.Claimed, er
 		return notice.Claimed{}, wrap("claim notices", err)
 	}
 	return out, nil
+}
+
+// hold gives the notices to a claim.
+func (t *tx) hold(seqs []int64, c notice.Claim) error {
+	if len(seqs) == 0 {
+		return nil
+	}
+	list, err := json.Marshal(seqs)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(`UPDATE notice SET claim = ?, claim_adapter = ?, claim_wake = ?, claim_until = ? WHERE seq IN (SELECT value FROM json_each(?))`,
+		c.Delivery, c.Adapter, c.Wake, c.Until.UnixNano(), string(list))
+	return err
 }
 
 func (t *tx) mayWake(agent, fence int64) error {
@@ -228,10 +242,15 @@ func (n *Notices) Release(ctx context.Context, agent, delivery string, next []no
 		if err != nil {
 			return err
 		}
+		if len(held) == 0 {
+			return nil
+		}
+		_, err = t.exec(`UPDATE notice SET claim = NULL, claim_adapter = NULL, claim_wake = NULL, claim_until = NULL
+			WHERE agent = (SELECT id FROM notice_agent WHERE name = ?) AND claim = ?`, agent, delivery)
+		if err != nil {
+			return err
+		}
 		for _, h := range held {
-			if err := t.free(h.seq); err != nil {
-				return err
-			}
 			step := step
 			step.State = h.State
 			if x, ok := schedule[h.ID]; ok {

@@ -29,11 +29,11 @@ func (n *Notices) SetHold(ctx context.Context, agent string, h notice.Hold) erro
 		if err != nil {
 			return err
 		}
-		return t.hold(id, h)
+		return t.setHold(id, h)
 	}))
 }
 
-func (t *tx) hold(agent int64, h notice.Hold) error {
+func (t *tx) setHold(agent int64, h notice.Hold) error {
 	var since int64
 	if h.Reason != "" {
 		since = h.At.UnixNano()
@@ -49,7 +49,7 @@ func (n *Notices) Reset(ctx context.Context, agent string) error {
 		if err != nil {
 			return err
 		}
-		if err := t.hold(id, notice.Hold{}); err != nil {
+		if err := t.setHold(id, notice.Hold{}); err != nil {
 			return err
 		}
 		_, err = t.exec(`DELETE FROM notice_spend WHERE agent = ?`, id)
