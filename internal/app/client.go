@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 // Budgets of the teardown.
 const (
+	consentBudget = time.Second
 	watchesBudget = 4 * time.Second
 	pythonBudget  = 4 * time.Second
 	serversBudget = 8 * time.Second
@@ -35,6 +37,9 @@ type ClientOptions struct {
 	Sink watch.Sink
 	// StatePath is the file that keeps watches over restarts; empty keeps none.
 	StatePath string
+	// Authorize shows a person the URL at which to authorize us at a server that
+	// asks for OAuth. Nil means that such servers refuse us.
+	Authorize func(server, url string)
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
@@ -54,9 +59,18 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 		sink = watch.SinkFunc(func(context.Context, watch.Notice) error { return nil })
 	}
 	client := &Client{}
-	pool, err := mcpclient.NewPool(servers, &mcpclient.Options{LegacyWatch: c.Watch.LegacyWatch, Logger: log})
+	opts := &mcpclient.Options{LegacyWatch: c.Watch.LegacyWatch, Logger: log}
+	if o.Authorize != nil {
+		asking, err := newConsent(context.Background(), o.Authorize)
+		if err != nil {
+			return nil, err
+		}
+		client.down.push("authorization", consentBudget, asking.close)
+		opts.OAuth, opts.ConnectTimeout = asking.handler, personTime
+	}
+	pool, err := mcpclient.NewPool(servers, opts)
 	if err != nil {
-		return nil, fmt.Errorf("configure servers: %w", err)
+		return nil, errors.Join(fmt.Errorf("configure servers: %w", err), client.down.run(context.Background()))
 	}
 	client.Servers = pool
 	client.down.push("servers", serversBudget, func(context.Context) error { pool.Close(); return nil })

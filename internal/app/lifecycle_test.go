@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +14,15 @@ import (
 func TestTeardownIsLIFOAndBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // a deaf step goes on beside the next
 		var order []string
 		var down teardown
 		boom := errors.New("boom")
 		add := func(name string, stop func(context.Context) error) {
 			down.push(name, time.Second, func(ctx context.Context) error {
+				mu.Lock()
 				order = append(order, name)
+				mu.Unlock()
 				return stop(ctx)
 			})
 		}

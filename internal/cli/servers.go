@@ -25,6 +25,7 @@ type serverFlags struct {
 	headers   []string
 	tokenFile string
 	configs   []string
+	oauth     bool
 }
 
 func (f *serverFlags) register(cmd *cobra.Command) {
@@ -33,6 +34,7 @@ func (f *serverFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.http, "mcp-http", nil, "URL of an MCP server over Streamable HTTP (repeatable)")
 	flags.StringArrayVar(&f.headers, "mcp-header", nil, "'Name: value' for every --mcp-http server (repeatable)")
 	flags.StringVar(&f.tokenFile, "mcp-token-file", "", "file with the bearer token for every --mcp-http server")
+	flags.BoolVar(&f.oauth, "mcp-oauth", false, "authorize at servers that ask for it, in a browser: the address is shown")
 	flags.StringArrayVar(&f.configs, "mcp-config", nil, "file with an mcpServers object, as other tools write it (repeatable)")
 }
 
@@ -152,6 +154,11 @@ func (f *serverFlags) withClient(ctx context.Context, e *env, o app.ClientOption
 		return err
 	}
 	o.Logger = e.log
+	if f.oauth {
+		o.Authorize = func(server, url string) {
+			_, _ = fmt.Fprintf(e.Err, "Server %s asks for authorization. Open:\n\n  %s\n\n", printable(server), printable(url))
+		}
+	}
 	client, err := app.NewClient(c, specs, &o)
 	if err != nil {
 		return &usageError{err}
