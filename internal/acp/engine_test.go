@@ -318,15 +318,15 @@ func TestPermission(t *testing.T) {
 // N-2: session/load and session/resume; what they replay is not shown.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ modes, method string }{{"", `"method":"session/load"`}, {"resume", `"method":"session/resume"`}} {
+	for _, tc := range []struct{ modes, method string }{{"", `"method":"session/load"`}, {"late-replay", `"method":"session/load"`}, {"resume", `"method":"session/resume"`}} {
 		var frames syncBuffer
 		e := mock(t, tc.modes, &Options{Frames: &frames})
 		info, ev := begin(t, e, agent.StartOptions{Resume: "mock-old"})
 		if !info.Resumed || info.Conversation != "mock-old" || !strings.Contains(frames.String(), tc.method) {
 			t.Errorf("%s: %+v", tc.modes, info)
 		}
-		turnOf(t, e, "hello")
-		if got := ev.text(); got != "you said hello" {
+		turnOf(t, e, "SLEEP 400ms") // a late replay would fall into it
+		if got := ev.text(); got != "you said SLEEP 400ms" {
 			t.Errorf("%s: reply %q", tc.modes, got)
 		}
 	}

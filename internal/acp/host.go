@@ -24,6 +24,9 @@ const (
 	// drainWait is how long the session may think about a drain request. Qwen
 	// waits for 2 s and gives up for good after three of them.
 	drainWait = time.Second
+	// A replay is over when nothing came for replayQuiet, or after replayLimit.
+	replayQuiet = 300 * time.Millisecond
+	replayLimit = 10 * time.Second
 	// drainWrite bounds the wait until the answer is written.
 	drainWrite = 5 * time.Second
 	// maxStray is how much of a line that is no frame an event shows, in bytes.
@@ -41,8 +44,9 @@ type host struct {
 	terms   *terminals // nil: not offered
 	perms   permissions
 
-	session atomic.Pointer[string] // nil until a session is open
-	replay  atomic.Bool            // a conversation is being replayed
+	session  atomic.Pointer[string] // nil until a session is open
+	replay   atomic.Bool            // a conversation is being replayed
+	replayed chan struct{}          // wakes who waits for the end of a replay
 
 	slots chan struct{} // one for each request that is worked on
 	wg    sync.WaitGroup
@@ -67,6 +71,10 @@ func (h *host) notification(f frame) {
 
 func (h *host) update(f frame) {
 	if h.replay.Load() {
+		select {
+		case h.replayed <- struct{}{}:
+		default: // told already
+		}
 		return
 	}
 	var q struct {
@@ -84,6 +92,28 @@ func (h *host) update(f frame) {
 	}
 	if e := decodeUpdate(q.Update); e != nil {
 		h.emit(e)
+	}
+}
+
+// awaitQuiet waits until a replay is over: Gemini goes on with it after it has
+// answered session/load, and marks no end.
+func (h *host) awaitQuiet(ctx context.Context) {
+	quiet, limit := time.NewTimer(replayQuiet), time.NewTimer(replayLimit)
+	defer quiet.Stop()
+	defer limit.Stop()
+	for {
+		select {
+		case <-h.replayed:
+			quiet.Reset(replayQuiet)
+		case <-quiet.C:
+			return
+		case <-limit.C:
+			return
+		case <-h.c.done:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -270,7 +300,7 @@ func (h *host) close() {
 func newHost(c *conn, log *slog.Logger, emit agent.Sink) *host {
 	return &host{
 		c: c, log: log, emit: emit,
-		slots: make(chan struct{}, maxRequests), running: map[string]context.CancelFunc{},
+		replayed: make(chan struct{}, 1), slots: make(chan struct{}, maxRequests), running: map[string]context.CancelFunc{},
 	}
 }
 

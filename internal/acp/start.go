@@ -186,7 +186,11 @@ func (e *Engine) reopen(ctx context.Context, sink agent.Sink, method string, q s
 	q.SessionID = id
 	e.h.replay.Store(true)
 	defer e.h.replay.Store(false)
-	return e.step(ctx, sink, "resuming the conversation", e.o.SessionTimeout, method, q, &empty{})
+	err := e.step(ctx, sink, "resuming the conversation", e.o.SessionTimeout, method, q, &empty{})
+	if err == nil && method == methodLoad {
+		e.h.awaitQuiet(ctx)
+	}
+	return err
 }
 
 func (e *Engine) opened(id string) {

@@ -70,13 +70,14 @@ type Options struct {
 	Drain         bool          // ask for queued messages after each tool call, like Qwen
 	NoLoad        bool          // no session/load and session/resume
 	Resume        bool          // session/resume besides session/load
+	LateReplay    bool          // replay a loaded session after the answer, like Gemini
 	Quiet         bool          // answer notices with NO_REPLY
 	DieAt         int           // die in the n-th prompt, from 1; 0: never
 }
 
 // ParseModes reads mode names: eager, async, lazy, nomcp; modern, legacy;
 // queue, abort, abort-error; nohttp, nosse; slow or slow=2s; permission,
-// unknown, unprompted, noise, deaf, steering, drain, noload, resume, quiet;
+// unknown, unprompted, noise, deaf, steering, drain, noload, resume, late-replay, quiet;
 // dies or dies=3.
 func ParseModes(modes []string) (*Options, error) {
 	o := &Options{}
@@ -103,7 +104,7 @@ func (o *Options) flags() map[string]*bool {
 	return map[string]*bool{
 		"nohttp": &o.NoHTTP, "nosse": &o.NoSSE, "permission": &o.Permission, "unknown": &o.Unknown,
 		"unprompted": &o.Unprompted, "noise": &o.Noise, "deaf": &o.Deaf, "steering": &o.Steering, "drain": &o.Drain,
-		"noload": &o.NoLoad, "resume": &o.Resume, "quiet": &o.Quiet,
+		"noload": &o.NoLoad, "resume": &o.Resume, "late-replay": &o.LateReplay, "quiet": &o.Quiet,
 	}
 }
 

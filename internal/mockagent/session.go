@@ -112,12 +112,25 @@ func (a *agent) reopen(ctx context.Context, m message) {
 		a.refuse(m, -32002, "no such session")
 		return
 	}
-	if m.Method == "session/load" {
-		old := &session{id: q.SessionID}
+	if m.Method == "session/load" && !a.o.LateReplay {
+		a.replay(ctx, q.SessionID, 0)
+	}
+	a.open(ctx, m, q.SessionID)
+	if m.Method == "session/load" && a.o.LateReplay {
+		a.replay(ctx, q.SessionID, lateReplay)
+	}
+}
+
+// lateReplay is the time between two pieces of a late replay.
+const lateReplay = 50 * time.Millisecond
+
+func (a *agent) replay(ctx context.Context, id string, pace time.Duration) {
+	old := &session{id: id}
+	for range 5 {
+		pause(ctx, pace)
 		a.update(old, object{"sessionUpdate": "user_message_chunk", "content": text("replayed question")})
 		a.update(old, object{"sessionUpdate": "agent_message_chunk", "content": text("replayed answer")})
 	}
-	a.open(ctx, m, q.SessionID)
 }
 
 func (a *agent) session(ctx context.Context, m message, id string) (*session, error) {

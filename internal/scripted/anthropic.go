@@ -64,7 +64,7 @@ func (t *Turn) anthropic(blocks []anthropicBlock, fromUser bool) {
 			t.made(b.Name, string(b.Input))
 		case b.Type == "tool_result":
 			t.result(textOf(b.Content))
-		case b.Type == "text" && fromUser && !strings.HasPrefix(b.Text, "<system-reminder>"):
+		case b.Type == "text" && fromUser && !isReminder(b.Text):
 			text = b.Text
 		}
 	}

@@ -39,7 +39,7 @@ func parseChat(_ *http.Request, body []byte) (Turn, error) {
 	for _, m := range q.Messages {
 		switch m.Role {
 		case "user":
-			t.user(textOf(m.Content))
+			t.user(said(m.Content))
 		case "assistant":
 			for _, c := range m.ToolCalls {
 				t.made(c.Function.Name, c.Function.Arguments)

@@ -44,7 +44,7 @@ func parseGemini(r *http.Request, body []byte) (Turn, error) {
 				t.made(p.FunctionCall.Name, string(p.FunctionCall.Args))
 			case p.FunctionResponse != nil:
 				t.result(string(p.FunctionResponse.Response))
-			case c.Role == "user":
+			case c.Role == "user" && !isReminder(p.Text):
 				t.user(p.Text)
 			}
 		}

@@ -48,7 +48,7 @@ func parseResponses(_ *http.Request, body []byte) (Turn, error) {
 		for _, it := range items {
 			switch {
 			case it.Role == "user":
-				t.user(textOf(it.Content))
+				t.user(said(it.Content))
 			case strings.HasSuffix(it.Type, "_call"):
 				t.made(joinNamespace(it.Namespace, it.Name), textOf(it.Arguments))
 			case strings.HasSuffix(it.Type, "_call_output"):

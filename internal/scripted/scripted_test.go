@@ -55,7 +55,7 @@ func TestProtocols(t *testing.T) {
 	for _, tc := range []struct{ name, path, body, call, second, text string }{
 		{
 			name: "chat", path: "/v1/chat/completions",
-			body:   `{"model":"m","stream":STREAM,"messages":[{"role":"user","content":"` + word + `"}],"tools":[{"type":"function","function":{"name":"my_echo"}}]}`,
+			body:   `{"model":"m","stream":STREAM,"messages":[{"role":"user","content":[{"type":"text","text":"SLEEP 600s cut off"},{"type":"text","text":"` + word + `"},{"type":"text","text":"<system-reminder>x"}]}],"tools":[{"type":"function","function":{"name":"my_echo"}}]}`,
 			call:   `"arguments":"{\"n\":12345678901234567890}"`,
 			second: `{"model":"m","stream":STREAM,"messages":[{"role":"user","content":"` + word + `"},{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"my_echo","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"it worked"}],"tools":[{"type":"function","function":{"name":"my_echo"}}]}`,
 		},

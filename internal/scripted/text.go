@@ -33,6 +33,26 @@ func textOf(raw jsontext.Value) string {
 	}
 }
 
+// said returns what the user said in a content: its last text. What agents add
+// to a user's message, and what they merge into it from a turn that was cut
+// off, comes in parts of its own, before.
+func said(raw jsontext.Value) string {
+	if raw.Kind() != '[' {
+		return textOf(raw)
+	}
+	var parts []part
+	_ = json.Unmarshal(raw, &parts)
+	text := ""
+	for _, p := range parts {
+		if !isReminder(p.Text) && strings.TrimSpace(p.Text) != "" {
+			text = p.Text
+		}
+	}
+	return text
+}
+
+func isReminder(text string) bool { return strings.HasPrefix(text, "<system-reminder>") }
+
 // user notes a user text; what came before it belongs to an earlier turn.
 func (t *Turn) user(text string) {
 	if strings.TrimSpace(text) == "" {
