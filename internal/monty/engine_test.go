@@ -118,6 +118,50 @@ func TestScopeStaysSmall(t *testing.T) {
 	}
 }
 
+// A large input is not part of what a scope keeps.
+func TestLargeInputGoes(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newEngine(t, nil), python.ScopeOptions{})
+	in := map[string]json.RawMessage{"v": json.RawMessage(`"abc` + strings.Repeat("x", 1<<20) + `"`), "w": json.RawMessage("[1]")}
+	for range 2 {
+		if _, err := s.Run(t.Context(), "head = v[:3]\n[head, w]", in, python.Limits{Time: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if size := monty.StateSize(s); size > 4<<10 {
+			t.Errorf("%d bytes", size)
+		}
+	}
+	want(t, s, "head", `"abc"`)
+}
+
+// An error in a function of an earlier program quotes that program, whatever ran
+// since: no two programs go under one number.
+func TestErrorsQuoteTheirProgram(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, &monty.Options{Workers: 1})
+	s, other := newScope(t, e, python.ScopeOptions{}), newScope(t, e, python.ScopeOptions{})
+	value(t, s, "fs = []")
+	const define = "def f(x):\n    return 1 / x\nfs.append(f)"
+	for i := range 8 {
+		value(t, s, define)
+		if i == 5 {
+			value(t, other, "0") // s has to be loaded again
+		}
+	}
+	for i := range 3 {
+		value(t, s, fmt.Sprintf("%d\n%d", i, i))
+	}
+	value(t, other, "0")
+	value(t, s, "'a'\n'b'")
+	for i := range 8 {
+		_, err := s.Run(t.Context(), fmt.Sprintf("fs[%d](0)", i), nil, python.Limits{Time: time.Minute})
+		pe, ok := errors.AsType[*python.Error](err)
+		if !ok || pe.SourceLine != "    return 1 / x" || pe.Line != 2 || pe.Func != "f" {
+			t.Errorf("function %d: %+v", i, pe)
+		}
+	}
+}
+
 // What a rebuild would change is not rebuilt: shared lists stay shared, and
 // instances, closures and functions of earlier programs stay.
 func TestRebuildChangesNothing(t *testing.T) {
