@@ -1,3 +1,4 @@
+//nolint:bodyclose // do and get read bodies to their end and close them.
 package httpserver
 
 import (
@@ -39,7 +40,7 @@ func TestTokensAreAskedFor(t *testing.T) {
 				req.Header.Set("Authorization", header)
 			}
 			res, body := s.do(req)
-			if diff := cmp.Diff(want, res.Header.Get("WWW-Authenticate")); diff != "" || res.StatusCode != 401 || !strings.Contains(body, `"status":401`) {
+			if diff := cmp.Diff(want, res.Header.Get("WWW-Authenticate")); diff != "" || res.StatusCode != http.StatusUnauthorized || !strings.Contains(body, `"status":401`) {
 				t.Errorf("%q: %s %s (-want +got):\n%s", header, res.Status, body, diff)
 			}
 		}

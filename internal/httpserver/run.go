@@ -79,7 +79,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(ctx); err != nil {
 		return err
 	}
-	s.log.Info("serving HTTP", logattr.Addr(s.ln.Addr().String()))
+	s.log.InfoContext(ctx, "serving HTTP", logattr.Addr(s.ln.Addr().String()))
 	served := make(chan error, 1)
 	go func() {
 		if s.opts.TLS != nil {

@@ -1,3 +1,4 @@
+//nolint:bodyclose // do and get read bodies to their end and close them.
 package httpserver
 
 import (
@@ -79,7 +80,7 @@ func newSite(t testing.TB, opts *Options, tools ...mcpserver.Tool) *site {
 	if err := s.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // a cleanup ends it
 	st := &site{t: t, url: s.URL(), token: testToken, notes: notes, hub: hub, stop: cancel, ended: make(chan error, 1)}
 	st.base = strings.TrimSuffix(st.url, MCPPath)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // our own certificate
@@ -431,7 +432,7 @@ func TestHTTP2(t *testing.T) {
 			tr.Protocols.SetHTTP2(config != nil)
 			tr.Protocols.SetUnencryptedHTTP2(config == nil)
 			res, body := s.do(s.request("tools/list", ""))
-			if res.ProtoMajor != 2 || res.StatusCode != 200 || !strings.Contains(body, "memo_set") {
+			if res.ProtoMajor != 2 || res.StatusCode != http.StatusOK || !strings.Contains(body, "memo_set") {
 				t.Errorf("%s %s %s", res.Proto, res.Status, body)
 			}
 			next, closeBody := s.listen()

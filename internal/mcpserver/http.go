@@ -66,7 +66,7 @@ func (h *httpHandler) serveOther(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer done()
-	r = r.WithContext(ctx)
+	r = r.WithContext(ctx) //nolint:contextcheck // it is that of the request, ended by a shutdown
 	switch r.Method {
 	case http.MethodPost:
 		h.servePost(w, r)

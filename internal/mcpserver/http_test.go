@@ -1,3 +1,4 @@
+//nolint:bodyclose // frame and events read bodies to their end and close them.
 package mcpserver
 
 import (
@@ -29,7 +30,7 @@ func newSite(t testing.TB, opts *Options, tools ...Tool) *site {
 	f := newFixture(t, opts, tools...)
 	ts := httptest.NewServer(f.Handler())
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
 		defer cancel()
 		_ = f.Shutdown(ctx) // first, or open streams hold the server
 		ts.Client().CloseIdleConnections()

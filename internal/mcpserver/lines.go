@@ -66,7 +66,7 @@ func (r *lineReader) read() ([]byte, error) {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF) && len(line) > 0:
 			return line, nil
-		case err != nil && !(errors.Is(err, io.EOF) && long != nil):
+		case err != nil && (long == nil || !errors.Is(err, io.EOF)):
 			return nil, err
 		case long != nil:
 			return nil, long

@@ -65,7 +65,7 @@ func FuzzLines(f *testing.F) {
 			return
 		}
 		var want []string
-		for _, line := range bytes.Split(data, []byte{'\n'}) {
+		for line := range bytes.SplitSeq(data, []byte{'\n'}) {
 			whole := len(bytes.TrimRight(line, "\r"))
 			switch line = bytes.TrimSpace(line); {
 			case whole > limit:

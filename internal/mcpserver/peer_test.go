@@ -143,13 +143,3 @@ func (p *peer) ended(want error) {
 	for range p.got { //nolint:revive // the reader ends with the pipe
 	}
 }
-
-// rest returns what is left after the pipe was closed.
-func (p *peer) rest() []message {
-	p.t.Helper()
-	var all []message
-	for m := range p.got {
-		all = append(all, m)
-	}
-	return all
-}

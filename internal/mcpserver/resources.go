@@ -50,7 +50,7 @@ func (s *Server) listing(ctx context.Context) (listen.Listing, error) {
 		return l, err
 	}
 	if err != nil {
-		s.log.Warn("some resources cannot be listed", logattr.Err(err))
+		s.log.WarnContext(ctx, "some resources cannot be listed", logattr.Err(err))
 	}
 	return l, nil
 }

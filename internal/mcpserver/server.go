@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
@@ -162,14 +163,7 @@ func New(reg *listen.Registry, hub *listen.Hub, tools []Tool, opts *Options) (*S
 }
 
 func (s *Server) capabilities() *mcp.ServerCapabilities {
-	has := func(list listen.List) bool {
-		for _, l := range s.opts.Lists {
-			if l == list {
-				return true
-			}
-		}
-		return false
-	}
+	has := func(list listen.List) bool { return slices.Contains(s.opts.Lists, list) }
 	c := &mcp.ServerCapabilities{
 		Resources: &mcp.ResourceCapabilities{Subscribe: true, ListChanged: has(listen.ResourcesList)},
 		Tools:     &mcp.ToolCapabilities{ListChanged: has(listen.ToolsList)},

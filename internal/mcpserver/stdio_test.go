@@ -149,7 +149,7 @@ func TestListensAndSubscriptionsOnOnePipe(t *testing.T) {
 // shutdown is for tests in a bubble, whose cleanups run outside of it.
 func (f *fixture) shutdown(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
 	defer cancel()
 	if err := f.Shutdown(ctx); err != nil {
 		t.Errorf("Shutdown: %v", err)

@@ -32,7 +32,7 @@ func set(t *testing.T, s *Store, key, value string) {
 	}
 }
 
-// W-230
+// W-230.
 func TestNotesAreOneObjectInOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, nil)
@@ -105,7 +105,7 @@ func TestLimitsHoldAtTheBoundary(t *testing.T) {
 	set(t, s, "d", `"x"`)
 }
 
-// W-231
+// W-231.
 func TestEveryChangeIsAnnouncedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, nil)
@@ -231,7 +231,7 @@ func TestSimilar(t *testing.T) {
 	for _, k := range []string{"todo", "owner", "status"} {
 		set(t, s, k, `1`)
 	}
-	for key, want := range map[string][]string{"tood": {"todo"}, "OWNER": {"owner"}, "stat": {"status"}, "zzzzzz": nil} {
+	for key, want := range map[string][]string{"todos": {"todo"}, "OWNER": {"owner"}, "stat": {"status"}, "zzzzzz": nil} {
 		if diff := cmp.Diff(want, s.Similar(key)); diff != "" {
 			t.Errorf("Similar(%q) (-want +got):\n%s", key, diff)
 		}

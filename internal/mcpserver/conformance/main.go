@@ -67,7 +67,7 @@ func newServer(log *slog.Logger) (*mcpserver.Server, *listen.Registry, error) {
 	server, err := mcpserver.New(reg, hub, nil, &mcpserver.Options{
 		Name: "ossicle-conformance", Lists: lists, Logger: log,
 		Configure: func(o *mcp.ServerOptions) {
-			o.Capabilities.Logging = &mcp.LoggingCapabilities{}
+			o.Capabilities.Logging = &mcp.LoggingCapabilities{} //nolint:staticcheck // a scenario asks for it
 			o.CompletionHandler = func(context.Context, *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 				return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{"test-value"}, Total: 1}}, nil
 			}

@@ -1,3 +1,4 @@
+//nolint:staticcheck // The scenarios ask for sampling, roots and logging, which are deprecated.
 package main
 
 import (
@@ -33,7 +34,7 @@ func serve(t *testing.T) string {
 	if err := h.Listen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context())) // a cleanup ends it
 	done := make(chan error, 1)
 	go func() { done <- h.Run(ctx) }()
 	t.Cleanup(func() {

@@ -1,3 +1,4 @@
+//nolint:staticcheck // The scenarios ask for sampling, roots and logging, which are deprecated.
 package main
 
 import (
