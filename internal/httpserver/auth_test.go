@@ -105,10 +105,10 @@ func TestSessionsAreBoundToTheirPrincipal(t *testing.T) {
 	const ann, bob = "token-of-ann-0123456789", "token-of-bob-0123456789"
 	s := newSite(t, &Options{Auth: StaticTokens{staticToken(t, "ann", ann, AllRights()), staticToken(t, "bob", bob, AllRights())}})
 	id := s.initialize(ann)
-	if res, body := s.legacy(ann, id, "tools/list", ""); res.StatusCode != 200 {
+	if res, body := s.legacy(ann, id, "tools/list", ""); res.StatusCode != http.StatusOK {
 		t.Errorf("ann: %s %s", res.Status, body)
 	}
-	if res, body := s.legacy(bob, id, "tools/list", ""); res.StatusCode != 403 {
+	if res, body := s.legacy(bob, id, "tools/list", ""); res.StatusCode != http.StatusForbidden {
 		t.Errorf("bob: %s %s", res.Status, body)
 	}
 }
@@ -234,11 +234,11 @@ func TestWhoCannotVerifyDoesNotLetIn(t *testing.T) {
 	t.Parallel()
 	tokens := StaticTokens{staticToken(t, "a", testToken, AllRights())}
 	s := newSite(t, &Options{Auth: AnyOf(brokenAuth{}, tokens)})
-	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != 200 {
+	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusOK {
 		t.Errorf("known by the second: %s %s", res.Status, body)
 	}
 	s.token = "another-token-0123456789"
-	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != 503 || strings.Contains(body, "secret detail") {
+	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusServiceUnavailable || strings.Contains(body, "secret detail") {
 		t.Errorf("known by nobody: %s %s", res.Status, body)
 	}
 	if _, err := AnyOf().Verify(t.Context(), "x"); !errors.Is(err, ErrInvalidToken) {

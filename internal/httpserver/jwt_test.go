@@ -327,11 +327,11 @@ func TestOAuthEndToEnd(t *testing.T) {
 		OAuth: &OAuth{Resource: audience, AuthorizationServers: []string{i.url}},
 	})
 	s.token = i.token(nil)
-	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != 200 {
+	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusOK {
 		t.Errorf("%s %s", res.Status, body)
 	}
 	s.token = i.token(func(c jwt.MapClaims, _ map[string]any) { c["aud"] = "https://other.example" })
-	if res, _ := s.do(s.request("tools/list", "")); res.StatusCode != 401 || !strings.Contains(res.Header.Get("WWW-Authenticate"), "invalid_token") {
+	if res, _ := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusUnauthorized || !strings.Contains(res.Header.Get("WWW-Authenticate"), "invalid_token") {
 		t.Errorf("a token for another: %s", res.Status)
 	}
 }

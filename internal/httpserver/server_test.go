@@ -181,11 +181,11 @@ func TestServesMCPHealthAndProblems(t *testing.T) {
 		p, ok := PrincipalOf(r.Context())
 		_, _ = fmt.Fprint(w, p.Name, ok)
 	})}}})
-	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != 200 || !strings.Contains(body, "memo_set") {
+	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusOK || !strings.Contains(body, "memo_set") {
 		t.Errorf("tools/list: %s %s", res.Status, body)
 	}
 	for path, want := range map[string]string{"/healthz": "ok\n", "/readyz": "ready\n"} { // no token
-		if res, body := s.get(path); res.StatusCode != 200 || body != want {
+		if res, body := s.get(path); res.StatusCode != http.StatusOK || body != want {
 			t.Errorf("%s: %s %q", path, res.Status, body)
 		}
 	}
@@ -208,7 +208,7 @@ func TestServesMCPHealthAndProblems(t *testing.T) {
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, &Options{Ready: func(context.Context) error { return errors.New("the store is away") }})
-	if res, body := s.get("/readyz"); res.StatusCode != 503 || !strings.Contains(body, "the store is away") {
+	if res, body := s.get("/readyz"); res.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "the store is away") {
 		t.Errorf("%s %s", res.Status, body)
 	}
 }
@@ -260,7 +260,7 @@ func TestHostAndOriginAreChecked(t *testing.T) {
 		req = s.request("subscriptions/listen", `"notifications":{}`)
 		req.Host = tc.host
 		if tc.status == 403 && tc.origin == "" {
-			if res, _ := s.do(req); res.StatusCode != 403 {
+			if res, _ := s.do(req); res.StatusCode != http.StatusForbidden {
 				t.Errorf("Host %q: a listen gets %s", tc.host, res.Status)
 			}
 		}
@@ -269,7 +269,7 @@ func TestHostAndOriginAreChecked(t *testing.T) {
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodOptions, s.url, nil)
 	req.Header.Set("Origin", "https://page.example")
 	req.Header.Set("Access-Control-Request-Method", "POST")
-	if res, _ := s.do(req); res.StatusCode != 204 || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Mcp-Method") {
+	if res, _ := s.do(req); res.StatusCode != http.StatusNoContent || !strings.Contains(res.Header.Get("Access-Control-Allow-Headers"), "Mcp-Method") {
 		t.Errorf("preflight: %s %v", res.Status, res.Header)
 	}
 }
@@ -341,7 +341,7 @@ func TestWithoutAuthNobodyIsAsked(t *testing.T) {
 	s := newSite(t, &Options{NoAuth: true})
 	req := s.request("tools/call", `"name":"memo_set","arguments":{"key":"a","value":1}`)
 	req.Header.Del("Authorization")
-	if res, body := s.do(req); res.StatusCode != 200 || strings.Contains(body, "error") {
+	if res, body := s.do(req); res.StatusCode != http.StatusOK || strings.Contains(body, "error") {
 		t.Errorf("%s %s", res.Status, body)
 	}
 }
@@ -370,10 +370,10 @@ func TestRunShutsDownInOrder(t *testing.T) {
 	if m := next(); !strings.Contains(m, `"resultType":"complete"`) {
 		t.Errorf("listen: %s", m)
 	}
-	if res, _ := s.get("/readyz"); res.StatusCode != 503 {
+	if res, _ := s.get("/readyz"); res.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("/readyz while shutting down: %s", res.Status)
 	}
-	if res, _ := s.get("/healthz"); res.StatusCode != 200 {
+	if res, _ := s.get("/healthz"); res.StatusCode != http.StatusOK {
 		t.Errorf("/healthz while shutting down: %s", res.Status)
 	}
 	close(release)
@@ -505,7 +505,7 @@ func TestPanicsEndOneRequest(t *testing.T) {
 		_ = res.Body.Close()
 		t.Errorf("a panic answers %s", res.Status)
 	}
-	if res, _ := s.get("/healthz"); res.StatusCode != 200 {
+	if res, _ := s.get("/healthz"); res.StatusCode != http.StatusOK {
 		t.Errorf("after a panic: %s", res.Status)
 	}
 }
