@@ -142,7 +142,7 @@ func appendOutcome(b []byte, o outcome, memory int) []byte {
 	if len(o.value) > memory {
 		return fail("is larger than the memory limit of %d bytes", memory)
 	}
-	value, depth, err := appendJSON(nil, o.value)
+	value, depth, err := encodeJSON(o.value)
 	switch {
 	case err != nil:
 		return fail("is not usable: %w", err)

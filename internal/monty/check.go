@@ -76,12 +76,13 @@ func (e *Engine) Check(ctx context.Context, source string, names []string) (err 
 
 // check returns the first unknown name as an error of the program.
 func (w *worker) check(source string, names []string) (*python.Error, error) {
-	stubs := "from typing import Any\n"
+	var stubs strings.Builder
+	stubs.WriteString("from typing import Any\n")
 	for _, n := range names {
-		stubs += n + ": Any\n"
+		stubs.WriteString(n + ": Any\n")
 	}
 	guarded := checkGuard + "\n" + source
-	err := w.reset(nil, 0, session{name: checkScript, memory: python.DefaultMemory, check: true, stubs: stubs}, func(b []byte) []byte {
+	err := w.reset(nil, 0, session{name: checkScript, memory: python.DefaultMemory, check: true, stubs: stubs.String()}, func(b []byte) []byte {
 		return appendFeed(b, guarded, nil)
 	})
 	if err == nil {

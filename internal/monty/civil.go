@@ -3,14 +3,12 @@ package monty
 import (
 	"fmt"
 	"strings"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // civil is a date, a time of day, or both, as Python's datetime module has
 // them.
 type civil struct {
-	kind                 protowire.Number
+	kind                 int32
 	year, month, day     int32
 	hour, minute, second int32
 	micro                int32
@@ -24,7 +22,7 @@ func parseCivil(o object) civil {
 	if o.num == objTime {
 		slots = slots[3:]
 	}
-	offsetTag := protowire.Number(len(slots) + 1)
+	offsetTag := int32(len(slots) + 1)
 	_ = fields(o.b, func(f field) error {
 		switch {
 		case f.num >= 1 && f.num < offsetTag:

@@ -95,7 +95,7 @@ func TestEncodeLengths(t *testing.T) {
 	// Lengths of 1, 2 and 3 bytes, nested, are canonical.
 	for _, n := range []int{0, 1, 60, 127, 128, 130, 16383, 16384, 70000} {
 		text := `[{"k":["` + strings.Repeat("x", n) + `"]},7]`
-		got, depth, err := appendJSON(nil, []byte(text))
+		got, depth, err := encodeJSON([]byte(text))
 		if err != nil || depth != 8 {
 			t.Fatalf("n=%d: depth %d, %v", n, depth, err)
 		}
@@ -112,7 +112,7 @@ func TestEncodeLengths(t *testing.T) {
 
 func TestReprs(t *testing.T) {
 	t.Parallel()
-	obj := func(num protowire.Number, b []byte) object { return object{num: num, typ: protowire.BytesType, b: b} }
+	obj := func(num int32, b []byte) object { return object{num: num, typ: protowire.BytesType, b: b} }
 	n := func(vs ...int64) []byte {
 		var b []byte
 		for i, v := range vs {
@@ -169,7 +169,7 @@ func TestClip(t *testing.T) {
 func seedValues() [][]byte {
 	var seeds [][]byte
 	for _, text := range []string{`null`, `[1,-2.5,"é",{"a":[true,false,null]}]`, `123456789012345678901234567890`, `{"":{}}`, `-0.0`, `"\ud83d\ude00\u0000"`} {
-		b, _, err := appendJSON(nil, []byte(text))
+		b, _, err := encodeJSON([]byte(text))
 		if err == nil {
 			seeds = append(seeds, b)
 		}
@@ -234,7 +234,7 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		before := bytes.Clone(text)
-		first, _, err := appendJSON(nil, text)
+		first, _, err := encodeJSON(text)
 		if !bytes.Equal(before, text) {
 			t.Fatal("the input was changed")
 		}
@@ -257,7 +257,7 @@ func FuzzJSON(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		second, _, err := appendJSON(nil, out)
+		second, _, err := encodeJSON(out)
 		if err != nil {
 			t.Fatalf("refused its own %q: %v", out, err)
 		}

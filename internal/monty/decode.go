@@ -38,7 +38,7 @@ func parseObject(b []byte) (object, error) {
 // items calls fn with each item of a list, tuple, set or frozenset, and with
 // each value of a named tuple.
 func (o object) items(fn func(object) error) error {
-	num := protowire.Number(1)
+	num := int32(1)
 	if o.num == objNamedTuple {
 		num = 3
 	}

@@ -31,14 +31,14 @@ type encoder struct {
 	depth int
 }
 
-// appendJSON appends the body of a MontyObject with the value of a JSON text.
-// An empty text is None. depth is the nesting of messages that it needs.
-func appendJSON(dst []byte, text json.RawMessage) (_ []byte, depth int, err error) {
+// encodeJSON returns the body of a MontyObject with the value of a JSON text. An
+// empty text is None. depth is the nesting of messages that it needs.
+func encodeJSON(text json.RawMessage) (object []byte, depth int, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return appendMessage(dst, objNone, nil), 1, nil
+		return appendMessage(nil, objNone, nil), 1, nil
 	}
 	e := encoder{dec: jsontext.NewDecoder(bytes.NewBuffer(text))}
-	if dst, err = e.value(dst, 1); err != nil {
+	if object, err = e.value(nil, 1); err != nil {
 		return nil, 0, err
 	}
 	if _, err := e.dec.ReadToken(); !errors.Is(err, io.EOF) {
@@ -47,7 +47,7 @@ func appendJSON(dst []byte, text json.RawMessage) (_ []byte, depth int, err erro
 		}
 		return nil, 0, err
 	}
-	return dst, e.depth, nil
+	return object, e.depth, nil
 }
 
 func (e *encoder) value(dst []byte, depth int) ([]byte, error) {
@@ -57,6 +57,7 @@ func (e *encoder) value(dst []byte, depth int) ([]byte, error) {
 		return e.list(dst, depth)
 	case '{':
 		return e.dict(dst, depth)
+	default: // a scalar, or an error that reading it brings
 	}
 	v, err := e.dec.ReadValue()
 	if err != nil {

@@ -30,7 +30,7 @@ var errDesync = errors.New("interpreter sent a frame of no sensible size")
 // oversizeError says that a frame was read past because it is larger than the
 // reader wanted.
 type oversizeError struct {
-	kind protowire.Number
+	kind int32
 	size int
 }
 
@@ -62,7 +62,7 @@ func (fr *frameReader) next(limit int, out *output) (event, error) {
 			if _, err := fr.r.Discard(size); err != nil {
 				return event{}, err
 			}
-			return event{}, &oversizeError{kind: num, size: size}
+			return event{}, &oversizeError{kind: int32(num), size: size}
 		}
 		if err := fr.read(size); err != nil {
 			return event{}, err

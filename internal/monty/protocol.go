@@ -21,63 +21,63 @@ func (e *ProtocolError) Error() string {
 
 // Kinds of request, the tags of ParentRequest.
 const (
-	reqConfigure  protowire.Number = 1
-	reqFeed       protowire.Number = 3
-	reqResumeCall protowire.Number = 4
-	reqResumeName protowire.Number = 5
-	reqResumeAll  protowire.Number = 6
-	reqDump       protowire.Number = 7
-	reqLoad       protowire.Number = 8
-	reqReset      protowire.Number = 9
+	reqConfigure  = 1
+	reqFeed       = 3
+	reqResumeCall = 4
+	reqResumeName = 5
+	reqResumeAll  = 6
+	reqDump       = 7
+	reqLoad       = 8
+	reqReset      = 9
 )
 
 // Kinds of event, the tags of ChildEvent below 20. Print comes any number of
 // times in a turn; each other kind ends it.
 const (
-	evPrint       protowire.Number = 1
-	evCall        protowire.Number = 2
-	evOSCall      protowire.Number = 3
-	evName        protowire.Number = 4
-	evFutures     protowire.Number = 5
-	evComplete    protowire.Number = 6
-	evError       protowire.Number = 7
-	evTypingError protowire.Number = 8
-	evDump        protowire.Number = 9
-	evOK          protowire.Number = 10
-	evFatal       protowire.Number = 11
+	evPrint       = 1
+	evCall        = 2
+	evOSCall      = 3
+	evName        = 4
+	evFutures     = 5
+	evComplete    = 6
+	evError       = 7
+	evTypingError = 8
+	evDump        = 9
+	evOK          = 10
+	evFatal       = 11
 )
 
 // Kinds of value, the tags of MontyObject.
 const (
-	objEllipsis       protowire.Number = 1
-	objNone           protowire.Number = 2
-	objNotImplemented protowire.Number = 3
-	objBool           protowire.Number = 4
-	objInt            protowire.Number = 5
-	objBigInt         protowire.Number = 6
-	objFloat          protowire.Number = 7
-	objStr            protowire.Number = 8
-	objBytes          protowire.Number = 9
-	objList           protowire.Number = 11
-	objTuple          protowire.Number = 12
-	objNamedTuple     protowire.Number = 13
-	objDict           protowire.Number = 14
-	objSet            protowire.Number = 15
-	objFrozenSet      protowire.Number = 16
-	objDate           protowire.Number = 17
-	objTime           protowire.Number = 18
-	objDateTime       protowire.Number = 19
-	objTimeDelta      protowire.Number = 20
-	objTimeZone       protowire.Number = 21
-	objException      protowire.Number = 22
-	objType           protowire.Number = 23
-	objInstance       protowire.Number = 24
-	objFunction       protowire.Number = 25
-	objBuiltin        protowire.Number = 26
-	objPath           protowire.Number = 27
-	objFile           protowire.Number = 28
-	objRepr           protowire.Number = 29
-	objCycle          protowire.Number = 30
+	objEllipsis       = 1
+	objNone           = 2
+	objNotImplemented = 3
+	objBool           = 4
+	objInt            = 5
+	objBigInt         = 6
+	objFloat          = 7
+	objStr            = 8
+	objBytes          = 9
+	objList           = 11
+	objTuple          = 12
+	objNamedTuple     = 13
+	objDict           = 14
+	objSet            = 15
+	objFrozenSet      = 16
+	objDate           = 17
+	objTime           = 18
+	objDateTime       = 19
+	objTimeDelta      = 20
+	objTimeZone       = 21
+	objException      = 22
+	objType           = 23
+	objInstance       = 24
+	objFunction       = 25
+	objBuiltin        = 26
+	objPath           = 27
+	objFile           = 28
+	objRepr           = 29
+	objCycle          = 30
 )
 
 // Messages nest at most this deep in a request; the child refuses more.
@@ -86,7 +86,7 @@ const maxMessageDepth = 90
 // event is a decoded turn end. body is the message of its kind and is valid
 // until the next read from the same worker.
 type event struct {
-	kind protowire.Number
+	kind int32 // an event tag
 	body []byte
 }
 
@@ -99,7 +99,7 @@ func fields(b []byte, fn func(f field) error) error {
 			return protowire.ParseError(n)
 		}
 		b = b[n:]
-		f := field{num: num, typ: typ}
+		f := field{num: int32(num), typ: typ}
 		switch typ {
 		case protowire.VarintType:
 			f.n, n = protowire.ConsumeVarint(b)
@@ -124,7 +124,7 @@ func fields(b []byte, fn func(f field) error) error {
 // field is one field of a message: b for length-delimited ones, n for varints
 // and 64-bit ones.
 type field struct {
-	num protowire.Number
+	num int32
 	typ protowire.Type
 	b   []byte
 	n   uint64
@@ -146,7 +146,7 @@ func decodeEvent(frame []byte) (event, error) {
 }
 
 // text returns the last string of that number in a message.
-func text(b []byte, num protowire.Number) string {
+func text(b []byte, num int32) string {
 	var s string
 	_ = fields(b, func(f field) error {
 		if f.num == num && f.typ == protowire.BytesType {

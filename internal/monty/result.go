@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ossicle/ossicle/internal/python"
 )
@@ -107,16 +108,16 @@ const inputKeep = 16 << 10
 
 // dropInputs sets large inputs to None.
 func (r *run) dropInputs() error {
-	var source string
+	var source strings.Builder
 	for _, in := range r.inputs {
 		if len(in.value) > inputKeep {
-			source += in.name + " = None\n"
+			source.WriteString(in.name + " = None\n")
 		}
 	}
-	if source == "" {
+	if source.Len() == 0 {
 		return nil
 	}
-	_, err := r.w.scratch(source, nil, maxSmallFrame)
+	_, err := r.w.scratch(source.String(), nil, maxSmallFrame)
 	return err
 }
 

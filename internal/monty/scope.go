@@ -170,7 +170,7 @@ func encodeInputs(inputs map[string]json.RawMessage, memory int) ([]input, error
 		if size += len(text); size > memory {
 			return nil, memoryLimit(memory)
 		}
-		value, depth, err := appendJSON(nil, text)
+		value, depth, err := encodeJSON(text)
 		if err != nil {
 			return nil, fmt.Errorf("python: input %s: %w", name, err)
 		}

@@ -143,7 +143,7 @@ func (w *worker) ok() error {
 	return w.expect(ev, evOK)
 }
 
-func (w *worker) expect(ev event, kind protowire.Number) error {
+func (w *worker) expect(ev event, kind int32) error {
 	switch ev.kind {
 	case kind:
 		return nil

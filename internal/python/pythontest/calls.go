@@ -28,7 +28,7 @@ func testCalls(t *testing.T, e python.Engine, list map[Behaviour]string) {
 	t.Run("Cancelled", func(t *testing.T) { testCancelledCalls(t, e) })
 	t.Run("NoFunctions", func(t *testing.T) {
 		s := scope(t, e, nil, "fetch")
-		if got := s.raises("fetch(1)", "NameError"); !got.Static() {
+		if got := s.raised("fetch(1)", "NameError"); !got.Static() {
 			t.Errorf("call without host functions: %v", got)
 		}
 	})
@@ -83,11 +83,11 @@ func testCallErrors(t *testing.T, e python.Engine) {
 	s.is("try:\n    boom('value')\nexcept ValueError as e:\n    r = str(e)\nr", `"bad input"`)
 	s.is("try:\n    await boom('plain')\nexcept RuntimeError as e:\n    r = str(e)\nr", `"plain failure"`)
 	s.is("try:\n    await boom('unknown')\nexcept Exception as e:\n    r = str(e)\nr", `"McpError: code -32601"`)
-	if got := s.raises("x = 1\nawait boom('value')", "ValueError"); got.Line != 2 || got.Message != "bad input" {
+	if got := s.raised("x = 1\nawait boom('value')", "ValueError"); got.Line != 2 || got.Message != "bad input" {
 		t.Errorf("uncaught error of a host function: %+v", got)
 	}
 	s.is("x", "1")
-	if got := s.raises("unknown_function(1)", "NameError"); !got.Static() {
+	if got := s.raised("unknown_function(1)", "NameError"); !got.Static() {
 		t.Errorf("unknown function: %+v", got)
 	}
 }
@@ -223,7 +223,7 @@ func testNotAwaited(t *testing.T, e python.Engine) {
 	if r.Text != "end" || r.Calls != 1 || !ended.Load() {
 		t.Errorf("not awaited: %q, %d calls, ended %v", r.Text, r.Calls, ended.Load())
 	}
-	got := s.raises("import asyncio\nx = 2\nf('fail')\n'end'", "PermissionError")
+	got := s.raised("import asyncio\nx = 2\nf('fail')\n'end'", "PermissionError")
 	if !strings.Contains(got.Message, "f") || !strings.Contains(got.Message, "tool is not read-only") {
 		t.Errorf("failure of a call that was not awaited: %+v", got)
 	}

@@ -37,7 +37,7 @@ func testErrors(t *testing.T, e python.Engine) {
 		{"from json import nothing", "ImportError", "nothing", 1, "", true},
 	} {
 		s := scope(t, e, nil)
-		got := s.raises(c.source, c.typ)
+		got := s.raised(c.source, c.typ)
 		if !strings.Contains(got.Message, c.message) {
 			t.Errorf("%q: message %q, want %q in it", c.source, got.Message, c.message)
 		}
@@ -84,12 +84,12 @@ func testSandbox(t *testing.T, e python.Engine) {
 
 func testHugeError(t *testing.T, e python.Engine) {
 	s := scope(t, e, nil)
-	got := s.raises("raise ValueError('x' * 3_000_000)", "ValueError")
+	got := s.raised("raise ValueError('x' * 3_000_000)", "ValueError")
 	if n := len(got.Error()); n > 64<<10 {
 		t.Errorf("message of %d bytes", n)
 	}
 	long := "x = 1; " + strings.Repeat("y = 1; ", 5000) + "1/0"
-	if got := s.raises(long, "ZeroDivisionError"); len(got.SourceLine) > 64<<10 {
+	if got := s.raised(long, "ZeroDivisionError"); len(got.SourceLine) > 64<<10 {
 		t.Errorf("source line of %d bytes", len(got.SourceLine))
 	}
 }

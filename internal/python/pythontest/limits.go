@@ -139,9 +139,9 @@ func testHostile(t *testing.T, e python.Engine) {
 
 // nested are programs that are hard on a parser.
 func nested() map[string]string {
-	indented := ""
+	var indented strings.Builder
 	for i := range 300 {
-		indented += strings.Repeat(" ", i) + "if 1:\n"
+		indented.WriteString(strings.Repeat(" ", i) + "if 1:\n")
 	}
 	return map[string]string{
 		"Parentheses": strings.Repeat("(", 30000) + "1" + strings.Repeat(")", 30000),
@@ -153,7 +153,7 @@ func nested() map[string]string {
 		"Call":        "x" + strings.Repeat("()", 30000),
 		"Plus":        "1" + strings.Repeat("+1", 30000),
 		"Conditional": strings.Repeat("1 if 1 else ", 5000) + "1",
-		"Indent":      indented + strings.Repeat(" ", 300) + "x",
+		"Indent":      indented.String() + strings.Repeat(" ", 300) + "x",
 		"FString":     "f\"" + strings.Repeat("{f'", 1000),
 		"Chain":       strings.Repeat("a = ", 15000) + "1",
 	}

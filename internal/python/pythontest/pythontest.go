@@ -110,8 +110,14 @@ func (b bench) is(source, value string) {
 	}
 }
 
-// raises runs a program that must raise, and returns what.
-func (b bench) raises(source, typ string) *python.Error {
+// raises runs a program that must raise.
+func (b bench) raises(source, typ string) {
+	b.t.Helper()
+	_ = b.raised(source, typ)
+}
+
+// raised runs a program that must raise, and returns what.
+func (b bench) raised(source, typ string) *python.Error {
 	b.t.Helper()
 	_, err := b.run(source)
 	e, ok := errors.AsType[*python.Error](err)
