@@ -113,9 +113,6 @@ func samples(name, uri string) []json.RawMessage {
 // tools that answer null, and returns a *FilterError for what no event can cure
 // (W-111, W-112, WA-21).
 func (m *Manager) dryRun(ctx context.Context, req StartRequest, c *catalogue) error {
-	if err := m.staticCheck(ctx, req, c); err != nil {
-		return err
-	}
 	scope, err := m.engine.NewScope(python.ScopeOptions{Name: filterFile, Functions: c.names(),
 		Call: func(context.Context, python.Call) (json.RawMessage, error) { return json.RawMessage("null"), nil }})
 	if err != nil {
@@ -129,7 +126,8 @@ func (m *Manager) dryRun(ctx context.Context, req StartRequest, c *catalogue) er
 			return err
 		}
 	}
-	return nil
+	// Last, for a program that does not even compile has no names yet.
+	return m.staticCheck(ctx, req, c)
 }
 
 // final keeps of the errors of a run those that make a filter unusable.
