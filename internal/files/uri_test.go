@@ -158,6 +158,16 @@ func TestListingsCarryRunnableExamples(t *testing.T) {
 	}
 	for _, tm := range l.Templates {
 		descriptions = append(descriptions, tm.Description)
+		// W-045: a client finds the server of a URI by its template.
+		parsed, err := listen.ParseTemplate(tm.URITemplate)
+		if err != nil {
+			t.Errorf("template %q: %v", tm.URITemplate, err)
+			continue
+		}
+		uri := tm.Description[strings.LastIndex(tm.Description, `uri="`)+5 : strings.LastIndex(tm.Description, `"`)]
+		if _, ok := parsed.Match(uri); !ok && !strings.HasSuffix(uri, "/") {
+			t.Errorf("template %q does not match its example %q", tm.URITemplate, uri)
+		}
 	}
 	if len(l.Resources) != 3 || len(l.Templates) != 4 {
 		t.Errorf("%d resources and %d templates, want 3 and 4", len(l.Resources), len(l.Templates))

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -48,6 +49,8 @@ func parseFrame(data []byte) (frame, *jsonrpc.Error) {
 		return f, newError(codeInvalidRequest, `the member "jsonrpc" must be "2.0"`, nil)
 	case f.Method == nil && (f.ID == nil || f.Result == nil && f.Error == nil):
 		return f, newError(codeInvalidRequest, "a message is a request with a method, or a response with an id", nil)
+	case f.isCall() && strings.HasPrefix(*f.Method, "notifications/"):
+		return f, newError(codeInvalidRequest, "a notification has no id: leave it out", nil)
 	case f.Method != nil && len(f.Params) > 0 && f.Params.Kind() != '{':
 		return f, newError(codeInvalidRequest, "params must be an object", nil)
 	}
