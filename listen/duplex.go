@@ -153,7 +153,7 @@ func (d *duplex) open(ctx context.Context, l *listener, asked Filter) {
 	if err != nil {
 		l.cut(err)
 	}
-	d.hub.opts.Logger.Debug("listen opened", idAttr(l.id))
+	d.hub.opts.Logger.DebugContext(ctx, "listen opened", idAttr(l.id))
 	l.activate(nil)
 }
 

@@ -25,7 +25,8 @@ func newServer(h *listen.Hub) *mcp.Server {
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "says what it hears"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
 		Text string `json:"text"`
-	}) (*mcp.CallToolResult, any, error) {
+	},
+	) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Text}}}, nil, nil
 	})
 	h.Attach(s)
@@ -151,7 +152,7 @@ func TestLinesPoliteEnds(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(*listen.Hub, *lines){
 		"end":      func(h *listen.Hub, _ *lines) { h.End("a://x") },
-		"shutdown": func(h *listen.Hub, _ *lines) { _ = h.Shutdown(context.Background()) },
+		"shutdown": func(h *listen.Hub, l *lines) { _ = h.Shutdown(l.t.Context()) },
 		"close":    func(_ *listen.Hub, l *lines) { _ = l.session.Close() },
 	}
 	for name, end := range ends {

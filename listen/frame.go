@@ -77,13 +77,8 @@ func appendResultValue(dst []byte, id string) []byte {
 	return append(dst, '}')
 }
 
-// appendCancelled appends the notification that tears a listen down on a pipe.
-func appendCancelled(dst []byte, id string) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0","method":"`+notificationCancelled+`","params":`...)
-	dst = appendCancelledParams(dst, id)
-	return append(dst, '}')
-}
-
+// appendCancelledParams appends the params of the notification that tears a
+// listen down on a pipe.
 func appendCancelledParams(dst []byte, id string) []byte {
 	dst = append(dst, `{"requestId":`...)
 	dst = append(dst, id...)

@@ -81,7 +81,7 @@ func cancelledFrame(id string) string {
 func newHub(t testing.TB, reg *listen.Registry, opts *listen.HubOptions) *listen.Hub {
 	h := listen.NewHub(reg, opts)
 	t.Cleanup(func() {
-		if err := h.Shutdown(context.Background()); err != nil {
+		if err := h.Shutdown(context.Background()); err != nil { //nolint:usetesting // t.Context has ended when cleanups run
 			t.Errorf("shut down at the end of the test: %v", err)
 		}
 		if n := h.Stats().Listens; n != 0 {
@@ -157,19 +157,28 @@ func (l *memoryListener) Accept() (net.Conn, error) {
 func (l *memoryListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
 func (l *memoryListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// post sends a request as a client of the specification does; edit, where not
-// nil, may spoil it.
-func (s *site) post(t testing.TB, body string, edit func(http.Header)) (net.Conn, *http.Response) {
+// answer is a response that has an end.
+type answer struct {
+	status string
+	header http.Header
+	body   string
+}
+
+// post sends a request as a client of the specification does, and reads the
+// answer; edit, where not nil, may spoil it.
+func (s *site) post(t testing.TB, body string, edit func(http.Header)) answer {
 	t.Helper()
 	conn, err := s.dial()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn, exchange(t, conn, body, edit)
+	e := exchange(t, conn, body, edit)
+	b, _ := io.ReadAll(e.r)
+	return answer{e.status, e.header, string(b)}
 }
 
-func exchange(t testing.TB, conn net.Conn, body string, edit func(http.Header)) *http.Response {
+// exchange sends a request and reads the head of the response.
+func exchange(t testing.TB, conn net.Conn, body string, edit func(http.Header)) *events {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://test/mcp", strings.NewReader(body))
 	if err != nil {
@@ -191,36 +200,48 @@ func exchange(t testing.TB, conn net.Conn, body string, edit func(http.Header)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp
+	// In this order: closing a body waits for its end.
+	t.Cleanup(func() { _ = conn.Close(); _ = resp.Body.Close() })
+	return newEvents(t, conn, resp)
 }
 
 // events reads an event stream.
 type events struct {
-	t    testing.TB
-	conn net.Conn // nil over HTTP/2
-	resp *http.Response
-	r    *bufio.Reader
+	t      testing.TB
+	conn   io.Closer // the body over HTTP/2
+	status string
+	header http.Header
+	r      *bufio.Reader
 }
 
 // open opens a listen and expects it to be served.
 func (s *site) open(t testing.TB, body string) *events {
 	t.Helper()
-	conn, resp := s.post(t, body, nil)
-	return newEvents(t, conn, resp)
+	conn, err := s.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exchange(t, conn, body, nil).served()
 }
 
-func newEvents(t testing.TB, conn net.Conn, resp *http.Response) *events {
+func newEvents(t testing.TB, conn io.Closer, resp *http.Response) *events {
+	return &events{t: t, conn: conn, status: resp.Status, header: resp.Header, r: bufio.NewReader(resp.Body)}
+}
+
+// served expects the head of an event stream.
+func (e *events) served() *events {
+	t := e.t
 	t.Helper()
-	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(resp.Body)
-		t.Fatalf("status %s: %s", resp.Status, b)
+	if e.status != "200 OK" {
+		b, _ := io.ReadAll(e.r)
+		t.Fatalf("status %s: %s", e.status, b)
 	}
 	for name, want := range map[string]string{"Content-Type": "text/event-stream", "X-Accel-Buffering": "no", "Cache-Control": "no-cache, no-transform"} {
-		if got := resp.Header.Get(name); got != want { // M-3
+		if got := e.header.Get(name); got != want { // M-3
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	return &events{t: t, conn: conn, resp: resp, r: bufio.NewReader(resp.Body)}
+	return e
 }
 
 // next returns the data of the next event, a comment with its colon, or the error

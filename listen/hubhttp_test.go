@@ -38,6 +38,7 @@ func (w noHijack) FlushError() error              { return http.NewResponseContr
 func (w noHijack) SetWriteDeadline(d time.Time) error {
 	return http.NewResponseController(w.ResponseWriter).SetWriteDeadline(d)
 }
+
 func (w noHijack) SetReadDeadline(d time.Time) error {
 	return http.NewResponseController(w.ResponseWriter).SetReadDeadline(d)
 }
@@ -153,12 +154,8 @@ func TestHTTPFaults(t *testing.T) {
 		{"filter of wrong type", listenFor(`7`, `"toolsListChanged":"yes"`), nil},
 		{"too many uris", listenBody(`7`, "a://1", "a://2", "a://3"), nil},
 	} {
-		_, resp := s.post(t, tt.body, tt.edit)
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		fmt.Fprintf(&b, "%s\n\t%s %s\n\t%s\n", tt.name, resp.Status, resp.Header.Get("Content-Type"), text)
+		got := s.post(t, tt.body, tt.edit)
+		fmt.Fprintf(&b, "%s\n\t%s %s\n\t%s\n", tt.name, got.status, got.header.Get("Content-Type"), got.body)
 	}
 	golden(t, "faults.golden", b.String())
 	if n := h.Stats().Listens; n != 0 {
@@ -172,10 +169,9 @@ func TestHTTPPassesOn(t *testing.T) {
 	h := newHub(t, nil, nil)
 	s := newSite(t, h.Handler(teapot), nil)
 	for _, method := range []string{"", "tools/call", "Subscriptions/Listen"} {
-		_, resp := s.post(t, "body", func(h http.Header) { h.Set("Mcp-Method", method) })
-		b, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusTeapot || string(b) != "POST body" {
-			t.Errorf("%q: %s %s", method, resp.Status, b)
+		got := s.post(t, "body", func(h http.Header) { h.Set("Mcp-Method", method) })
+		if got.status != "418 I'm a teapot" || got.body != "POST body" {
+			t.Errorf("%q: %s %s", method, got.status, got.body)
 		}
 	}
 	resp, err := http.Get(s.srv.URL)
@@ -199,7 +195,7 @@ func TestHTTPKeepsHeader(t *testing.T) {
 			handler.ServeHTTP(w, r)
 		}), nil)
 		e := s.open(t, listenBody(`1`, "a://x"))
-		if got := e.resp.Header.Get("Access-Control-Allow-Origin"); got != "https://a.example" {
+		if got := e.header.Get("Access-Control-Allow-Origin"); got != "https://a.example" {
 			t.Errorf("header is %q", got)
 		}
 	})
@@ -370,7 +366,7 @@ func TestHTTPWriteTimeout(t *testing.T) {
 			if got := h.Stats(); got.CutOff != 0 || got.Listens != 2 {
 				t.Errorf("a moment before the write timeout: %+v", got)
 			}
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if got := h.Stats(); got.CutOff != 1 || got.Listens != 1 {
 				t.Errorf("after the write timeout: %+v", got)
@@ -456,7 +452,7 @@ func TestHTTPCatchesUp(t *testing.T) {
 	}
 	defer conn.Close()
 	_ = conn.(*net.TCPConn).SetReadBuffer(64 << 10)
-	e := newEvents(t, conn, exchange(t, conn, listenBody(`1`, uris...), nil))
+	e := exchange(t, conn, listenBody(`1`, uris...), nil).served()
 	e.want(ackFrame(`1`, uris...))
 	for range 3 {
 		for _, uri := range uris {
@@ -508,9 +504,13 @@ func TestHTTPTrailingBytes(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, nil, nil)
 	s := newSite(t, h.Handler(teapot), nil)
-	e := s.open(t, listenBody(`1`, "a://x"))
+	conn, err := s.dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := exchange(t, conn, listenBody(`1`, "a://x"), nil).served()
 	e.want(ackFrame(`1`, "a://x"))
-	_, _ = io.Copy(e.conn, strings.NewReader(strings.Repeat("x", 1<<20)))
+	_, _ = io.Copy(conn, strings.NewReader(strings.Repeat("x", 1<<20)))
 	if got := e.next(); !strings.HasPrefix(got, "[") {
 		t.Errorf("stream goes on with %s", got)
 	}
@@ -524,11 +524,10 @@ func TestHTTPMaxListens(t *testing.T) {
 	first := s.open(t, listenBody(`1`, "a://x", "a://y"))
 	first.want(ackFrame(`1`, "a://x", "a://y"))
 	s.open(t, listenBody(`2`, "a://x")).want(ackFrame(`2`, "a://x"))
-	_, resp := s.post(t, listenBody(`3`, "a://x"), nil)
-	b, _ := io.ReadAll(resp.Body)
+	got := s.post(t, listenBody(`3`, "a://x"), nil)
 	want := `{"jsonrpc":"2.0","id":3,"error":{"code":-31001,"message":"this server has its 2 listens: end one, put more URIs into one, or try later","data":{"limit":2}}}`
-	if resp.StatusCode != http.StatusServiceUnavailable || string(b) != want || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("over the limit: %s %s", resp.Status, b)
+	if got.status != "503 Service Unavailable" || got.body != want || got.header.Get("Retry-After") == "" {
+		t.Errorf("over the limit: %s %s", got.status, got.body)
 	}
 	if n := h.End("a://y"); n != 1 {
 		t.Errorf("ended %d listens", n)
@@ -636,10 +635,9 @@ func TestHTTPShutdown(t *testing.T) {
 			e.want(updateFrame(fmt.Sprint(i), "a://x"), resultFrame(fmt.Sprint(i)), ended)
 		}
 		wantCounts(t, src, 1, 1, "after Shutdown")
-		_, resp := s.post(t, listenBody(`1`, "a://x"), nil)
-		b, _ := io.ReadAll(resp.Body)
-		if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(b), `"code":-31002`) {
-			t.Errorf("after Shutdown: %s %s", resp.Status, b)
+		got := s.post(t, listenBody(`1`, "a://x"), nil)
+		if got.status != "503 Service Unavailable" || !strings.Contains(got.body, `"code":-31002`) {
+			t.Errorf("after Shutdown: %s %s", got.status, got.body)
 		}
 		if err := h.Shutdown(t.Context()); err != nil {
 			t.Errorf("second Shutdown: %v", err)
@@ -685,9 +683,9 @@ func TestHTTPShutdownWhileOpening(t *testing.T) {
 		s := newMemorySite(t, h.Handler(teapot), nil)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, resp := s.post(t, listenBody(`1`, "a://x"), nil)
-			if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(b), `"code":-31002`) {
-				t.Errorf("%s %s", resp.Status, b)
+			got := s.post(t, listenBody(`1`, "a://x"), nil)
+			if got.status != "503 Service Unavailable" || !strings.Contains(got.body, `"code":-31002`) {
+				t.Errorf("%s %s", got.status, got.body)
 			}
 		})
 		synctest.Wait()
@@ -708,9 +706,9 @@ func TestHTTPCannotStream(t *testing.T) {
 	s := newSite(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.Handler(teapot).ServeHTTP(struct{ http.ResponseWriter }{w}, r)
 	}), nil)
-	_, resp := s.post(t, listenBody(`1`, "a://x"), nil)
-	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusInternalServerError || !strings.Contains(string(b), `"code":-32603`) {
-		t.Errorf("%s %s", resp.Status, b)
+	got := s.post(t, listenBody(`1`, "a://x"), nil)
+	if got.status != "500 Internal Server Error" || !strings.Contains(got.body, `"code":-32603`) {
+		t.Errorf("%s %s", got.status, got.body)
 	}
 }
 
@@ -737,12 +735,13 @@ func TestHTTPSecure(t *testing.T) {
 				if resp.Proto != proto {
 					t.Errorf("protocol is %s", resp.Proto)
 				}
-				return newEvents(t, nil, resp)
+				t.Cleanup(func() { _ = resp.Body.Close() })
+				return newEvents(t, resp.Body, resp).served()
 			}
 			a, b := open(`1`), open(`2`)
 			a.want(ackFrame(`1`, "a://x"), ": keepalive", ": keepalive", ": keepalive", ": keepalive")
 			b.want(ackFrame(`2`, "a://x"))
-			_ = b.resp.Body.Close() // cancels
+			_ = b.conn.Close() // cancels
 			h.Updated("a://x")
 			for got := a.next(); got != updateFrame(`1`, "a://x"); got = a.next() {
 				if got != ": keepalive" {
@@ -781,7 +780,7 @@ func TestHTTPStuckStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = resp.Body.Close() })
-		e := newEvents(t, nil, resp)
+		e := newEvents(t, resp.Body, resp).served()
 		e.want(ackFrame(id, uri))
 		return e
 	}

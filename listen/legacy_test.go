@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -172,10 +171,9 @@ func TestLegacyHTTP(t *testing.T) {
 		func(h http.Header) { h.Del("Mcp-Method"); h.Del("Mcp-Protocol-Version") },
 		func(h http.Header) { h.Del("Mcp-Method"); h.Set("Mcp-Protocol-Version", legacyVersion) },
 	} {
-		_, resp := s.post(t, listenBody(`1`, "a://x"), edit)
-		b, _ := io.ReadAll(resp.Body) // which ends
-		if strings.Contains(string(b), "acknowledged") {
-			t.Errorf("the SDK listens: %s", b)
+		got := s.post(t, listenBody(`1`, "a://x"), edit) // which ends
+		if strings.Contains(got.body, "acknowledged") {
+			t.Errorf("the SDK listens: %s", got.body)
 		}
 	}
 	_ = old.Close()
@@ -218,7 +216,6 @@ func TestLegacyStuck(t *testing.T) {
 		}
 		// What the stuck one missed is one notification, once it reads again: the
 		// transport holds one, one is being written, and one is pending.
-		got := 0
 		var count atomic.Int64
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -230,7 +227,7 @@ func TestLegacyStuck(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if got = int(count.Load()); got > 3 || got < 2 {
+		if got := int(count.Load()); got > 3 || got < 2 {
 			t.Errorf("the stuck session got %d notifications", got)
 		}
 		_ = conn.Close()

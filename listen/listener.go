@@ -163,6 +163,7 @@ func (l *listener) end() {
 	case phaseLive:
 		l.phase = phaseEnding
 		l.wake()
+	default: // has ended, or is about to
 	}
 }
 
@@ -276,12 +277,12 @@ func (l *listener) cut(err error) {
 }
 
 // leave ends the listener at once, whoever calls first: its watchers stop, its
-// way is closed, nothing more is written. It reports whether this call did it.
-func (l *listener) leave() bool {
+// way is closed, nothing more is written.
+func (l *listener) leave() {
 	l.mu.Lock()
 	if l.phase == phaseGone {
 		l.mu.Unlock()
-		return false
+		return
 	}
 	opened := l.phase != phaseOpening
 	l.phase = phaseGone
@@ -296,7 +297,6 @@ func (l *listener) leave() bool {
 	}
 	s.close(l)
 	l.hub.remove(l)
-	return true
 }
 
 func (l *listener) stopWatchers() {

@@ -305,7 +305,7 @@ func (r *Registry) start(ctx context.Context, o *observation) {
 	close(o.started)
 	r.mu.Unlock()
 	if err == nil {
-		r.log.Debug("observation started", logattr.URI(o.uri))
+		r.log.DebugContext(ctx, "observation started", logattr.URI(o.uri))
 	} else if stop != nil {
 		stop()
 	}

@@ -79,14 +79,14 @@ func TestRegistryLinger(t *testing.T) {
 		stop = mustWatch(t, r, "a://x", func() {})
 		time.Sleep(10 * listen.DefaultLinger)
 		wantCounts(t, s, 1, 0, "after a quick reconnect")
-		if s.lastLife.Err() != nil {
+		if s.lifeErr() != nil {
 			t.Error("the observation's context ended with its first watcher")
 		}
 		stop()
 		time.Sleep(listen.DefaultLinger)
 		synctest.Wait()
 		wantCounts(t, s, 1, 1, "at the end of the linger")
-		if s.lastLife.Err() == nil {
+		if s.lifeErr() == nil {
 			t.Error("the observation's context outlives it")
 		}
 		mustWatch(t, r, "a://x", func() {})()

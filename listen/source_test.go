@@ -20,7 +20,7 @@ type fakeSource struct {
 	changed  map[string]func()
 	starts   int
 	stops    int
-	lastLife context.Context
+	lifeErr  func() error // of the context of the last Watch
 }
 
 func newFakeSource(scheme string) *fakeSource {
@@ -59,7 +59,7 @@ func (s *fakeSource) Watch(ctx context.Context, uri string, changed func()) (fun
 	defer s.mu.Unlock()
 	s.starts++
 	s.changed[uri] = changed
-	s.lastLife = ctx
+	s.lifeErr = ctx.Err
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -92,7 +92,7 @@ func (t *URITemplate) compile(tokens []token) (err error) {
 			return err
 		}
 		if t.query == nil { // of a shape that has no pairs: matched in its order
-			head, tail = tokens, nil
+			head = tokens
 		} else if t.tail, err = compilePattern(tail); err != nil {
 			return err
 		}

@@ -80,12 +80,6 @@ type notificationParams struct {
 	URI           string           `json:"uri,omitempty"`
 }
 
-// listenResult is the result that ends a listen politely.
-type listenResult struct {
-	ResultType string           `json:"resultType,omitempty"`
-	Meta       subscriptionMeta `json:"_meta"`
-}
-
 // cancelledParams are the params of notifications/cancelled.
 type cancelledParams struct {
 	RequestID jsontext.Value `json:"requestId,omitempty"`
