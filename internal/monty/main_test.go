@@ -2,6 +2,7 @@ package monty_test
 
 import (
 	"os"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,11 +12,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// found looks once, for the file is verified each time.
+var found = sync.OnceValues(func() (string, error) { return monty.Find(nil) })
+
 // binary finds the interpreter. Without it these tests prove nothing, so in CI
 // that is a failure.
 func binary(tb testing.TB) string {
 	tb.Helper()
-	path, err := monty.Find(nil)
+	path, err := found()
 	if err == nil {
 		return path
 	}
