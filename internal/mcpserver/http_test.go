@@ -305,7 +305,7 @@ func TestHTTPBatch(t *testing.T) {
 // with it what it had subscribed to.
 func TestSessionsEndWhenUnused(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &Options{SessionIdle: 150 * time.Millisecond})
+	s := newSite(t, &Options{SessionIdle: time.Second})
 	h := s.begin("2025-11-25")
 	res := s.do(http.MethodGet, "", h...)
 	e := s.events(res)
