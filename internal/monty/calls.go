@@ -25,10 +25,10 @@ type outcome struct {
 // callSet runs the host calls of one run. Each has a goroutine; drain waits for
 // them.
 type callSet struct {
-	fn func(context.Context, python.Call) (json.RawMessage, error)
+	fn   func(context.Context, python.Call) (json.RawMessage, error)
+	made int // calls so far; the run's own
 
 	mu      sync.Mutex
-	made    int        // calls so far
 	open    []openCall // calls without an outcome that was taken
 	running int        // calls whose function has not returned
 	ready   []outcome  // at most one per call

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/python"
@@ -51,10 +51,13 @@ type run struct {
 	parked  *state // the program in the middle of a wait, while no child has it
 }
 
+// asynchronous finds what a program has that waits for its host calls itself.
+var asynchronous = regexp.MustCompile(`\b(?:await|asyncio)\b`)
+
 func newRun(s *scope, mem memory, source string, inputs []input, lim python.Limits, cancel context.CancelCauseFunc) *run {
 	r := &run{
 		s: s, mem: mem, source: source, inputs: inputs, lim: lim, cancel: cancel,
-		plain: !strings.Contains(source, "await") && !strings.Contains(source, "asyncio"),
+		plain: !asynchronous.MatchString(source),
 		long:  lim.Time >= longRun,
 		calls: newCallSet(s.opts.Call),
 		out:   output{limit: lim.Output},

@@ -40,6 +40,7 @@ func testCallValues(t *testing.T, e python.Engine) {
 		`{"args":[1915883588174806058,2.0,null],"kwargs":{"key":"v"},"name":"fetch"}`)
 	// Without await anywhere, a call gives its value at once.
 	s.is("fetch({'z': 1, 'a': [10**30, -0.0]})['args'][0]", `{"z":1,"a":[1000000000000000000000000000000,-0.0]}`)
+	s.is("x = 'awaiting'\nfetch(4)['args']", "[4]")
 	s.is("def wrap(x):\n    return fetch(x)['args'][0]\n[wrap(i) for i in range(3)]", "[0,1,2]")
 	// Values without a JSON shape are texts (W-110).
 	r := s.ok("def handler(): pass\nawait fetch(handler, [b'x'], {(1, 2): float('inf')})")
