@@ -23,9 +23,15 @@ const (
 	DefaultHealthy = 30 * time.Second
 )
 
-// overlap is how long a replaced stream is read on, for what was under way on
-// its own connection when its successor was acknowledged.
-const overlap = 500 * time.Millisecond
+const (
+	// overlap is how long a replaced stream is read on, for what was under way
+	// when its successor was acknowledged: on its own connection, or in the queues
+	// of the server.
+	overlap = 500 * time.Millisecond
+	// maxOverlap bounds the streams that are read on, for subscriptions that come
+	// one after another: the oldest, which has seen as many round trips, goes first.
+	maxOverlap = 4
+)
 
 // ErrClientClosed is returned by a [Client] that was closed.
 var ErrClientClosed = errors.New("listen: client is closed")
@@ -99,6 +105,9 @@ type Client struct {
 	isClosed bool
 	topics   map[string][]*subscription // by URI
 	cur      *reader                    // nil without a listen
+	fading   []*reader                  // replaced, and read on for a while
+	seq      int                        // of the last stream
+	told     map[string]told            // by URI: see Client.deliver
 	// attempts made since the last healthy listen.
 	attempts int
 }
@@ -144,7 +153,7 @@ func (s *subscription) stop() {
 // until something is subscribed to.
 func NewClient(opener Opener, o *ClientOptions) *Client {
 	c := &Client{
-		opener: opener, timer: time.NewTimer, topics: map[string][]*subscription{},
+		opener: opener, timer: time.NewTimer, topics: map[string][]*subscription{}, told: map[string]told{},
 		kick: make(chan struct{}, 1), ended: make(chan *reader), closed: make(chan struct{}),
 	}
 	if o != nil {

@@ -16,15 +16,23 @@ import (
 // reader fetches the news of one stream.
 type reader struct {
 	stream *Stream
+	seq    int           // streams are numbered as they are opened
 	since  time.Time     // when it was acknowledged
 	gone   chan struct{} // closed when everything was fetched
+	hurry  chan struct{} // closed when there are too many that fade
 
 	mu        sync.Mutex
 	delivered bool
-	// For the time of a replacement, see Client.replace: deferred is what the
-	// replaced stream still had to say, heard what its successor said; else nil.
-	deferred map[string]bool
-	heard    map[string]bool
+	// deferred, once the stream is replaced, is what it still had to say, with the
+	// time at which that arrived: see Client.replace. Before that it is nil.
+	deferred map[string]time.Time
+}
+
+// told is when subscribers were last told of a change, and the last stream that
+// did so of itself.
+type told struct {
+	at  time.Time
+	seq int
 }
 
 // run is the supervisor: it alone opens and closes streams. It waits for the set
@@ -131,8 +139,8 @@ func (c *Client) first(ctx context.Context, want Filter) time.Duration {
 // that nothing is lost in between. What the old one still has to say comes from
 // before its successor was acknowledged, or is said by the successor too: it is
 // held back, and told when the old one is closed unless the successor told the
-// same meanwhile. Streams in one ordered pipe need no such care. Streams that
-// must not overlap are closed first, and everything counts as changed.
+// same meanwhile. Streams that must not overlap are closed first, and everything
+// counts as changed.
 func (c *Client) replace(ctx context.Context, old *reader, want Filter) time.Duration {
 	serial := old.stream.conflict != nil && old.stream.conflict()
 	if serial {
@@ -290,24 +298,29 @@ func (c *Client) reject(err error) {
 // stream that it replaces, if any, and starts to read. It returns those who
 // were served before.
 func (c *Client) adopt(ctx context.Context, s *Stream, old *reader) (retained []*subscription) {
-	r := &reader{stream: s, since: time.Now(), gone: make(chan struct{})}
-	overlaps := old != nil && !s.ordered
-	if overlaps {
-		r.heard = map[string]bool{}
+	r := &reader{stream: s, since: time.Now(), gone: make(chan struct{}), hurry: make(chan struct{})}
+	if old != nil {
 		old.mu.Lock()
-		old.deferred = map[string]bool{}
+		old.deferred = map[string]time.Time{}
 		old.mu.Unlock()
 	}
 	c.mu.Lock()
+	c.seq++
+	r.seq = c.seq
 	c.cur = r
+	if old != nil {
+		c.fading = append(c.fading, old)
+		if len(c.fading) > maxOverlap {
+			close(c.fading[0].hurry)
+			c.fading = c.fading[1:]
+		}
+	}
+	maps.DeleteFunc(c.told, func(uri string, _ told) bool { return c.topics[uri] == nil })
 	c.mu.Unlock()
 	retained = c.grant(s)
 	c.wg.Go(func() { c.read(ctx, r) })
-	switch {
-	case overlaps:
-		c.wg.Go(func() { c.retire(old, r) })
-	case old != nil:
-		old.stream.Close()
+	if old != nil {
+		c.wg.Go(func() { c.retire(old) })
 	}
 	return retained
 }
@@ -350,39 +363,40 @@ func tellAll(subs []*subscription, f func(Subscriber)) {
 }
 
 // retire closes a replaced stream after the overlap and tells what only it said.
-func (c *Client) retire(old, successor *reader) {
+func (c *Client) retire(old *reader) {
 	t := c.timer(overlap)
 	defer t.Stop()
 	select {
 	case <-t.C:
+	case <-old.hurry:
 	case <-old.stream.Done():
 	case <-c.closed:
 	}
+	c.mu.Lock()
+	c.fading = slices.DeleteFunc(c.fading, func(r *reader) bool { return r == old })
+	c.mu.Unlock()
 	old.stream.hangUp()
 	<-old.gone
-	successor.mu.Lock()
-	heard := successor.heard
-	successor.heard = nil
-	successor.mu.Unlock()
 	old.mu.Lock()
 	deferred := old.deferred
 	old.mu.Unlock()
 	for _, uri := range slices.Sorted(maps.Keys(deferred)) {
-		if !heard[uri] {
-			c.deliver(uri)
-		}
+		c.deliver(uri, old.seq, deferred[uri], true)
 	}
 }
 
 // read fetches the news of one stream until it ends.
 func (c *Client) read(ctx context.Context, r *reader) {
 	for {
-		b, err := r.stream.Next(ctx)
+		b, arrived, err := r.stream.next(ctx)
 		if err != nil {
 			break
 		}
-		for _, uri := range r.take(b.URIs) {
-			c.deliver(uri)
+		if r.keep(b.URIs, arrived) {
+			continue
+		}
+		for i, uri := range b.URIs {
+			c.deliver(uri, r.seq, arrived[i], false)
 		}
 	}
 	close(r.gone)
@@ -392,28 +406,34 @@ func (c *Client) read(ctx context.Context, r *reader) {
 	}
 }
 
-// take notes that the stream delivered and returns what is to be told now.
-func (r *reader) take(uris []string) []string {
+// keep notes that the stream delivered, and holds it back if the stream is
+// replaced.
+func (r *reader) keep(uris []string, arrived []time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.delivered = true
-	keep := r.heard
-	if r.deferred != nil {
-		keep = r.deferred
+	if r.deferred == nil {
+		return false
 	}
-	if keep != nil {
-		for _, uri := range uris {
-			keep[uri] = true
-		}
+	for i, uri := range uris {
+		r.deferred[uri] = arrived[i]
 	}
-	if r.deferred != nil {
-		return nil
-	}
-	return uris
+	return true
 }
 
-func (c *Client) deliver(uri string) {
+// deliver tells the subscribers of a URI that it changed, unless they have been
+// told since that arrived: what they read after that shows the change. What a
+// replaced stream said and its successor told of itself, before or after, is
+// the same: the successor tells of all changes since it was opened, and the old
+// one knows of no later ones.
+func (c *Client) deliver(uri string, seq int, arrived time.Time, replaced bool) {
 	c.mu.Lock()
+	last := c.told[uri]
+	if last.at.After(arrived) || (replaced && last.seq > seq) {
+		c.mu.Unlock()
+		return
+	}
+	c.told[uri] = told{at: time.Now(), seq: max(last.seq, seq)}
 	var subs []*subscription
 	for _, sub := range c.topics[uri] {
 		if sub.active {

@@ -76,7 +76,7 @@ func (f *fakeServer) Open(ctx context.Context, filter Filter) (*Stream, error) {
 	s := newStream(filter, func() { f.note("close %d", n) })
 	s.acknowledge(honoured, nil)
 	if f.serial {
-		s.ordered, s.conflict = true, func() bool { return true }
+		s.conflict = func() bool { return true }
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -391,6 +391,39 @@ func TestClientCancelWaits(t *testing.T) {
 	}
 	close(s.out)
 	<-returned
+}
+
+// M-13: many changes in a row leave few streams open, and one in the end.
+func TestClientBoundsOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer()
+		c := NewClient(f, nil)
+		defer c.Close()
+		live := func() (n int) {
+			synctest.Wait()
+			for i := range f.streams() {
+				if f.feed(i).s.Err() == nil {
+					n++
+				}
+			}
+			return n
+		}
+		for i := range 100 {
+			mustAdd(t, c, fmt.Sprintf("a:/%d", i), f.probe("A"))
+			if n := live(); n > maxOverlap+1 {
+				t.Fatalf("%d streams are open after %d subscriptions", n, i+1)
+			}
+		}
+		f.feed(-3).Updated("a:/7") // still read
+		time.Sleep(time.Second)
+		if n := live(); n != 1 {
+			t.Errorf("%d streams are open in the end", n)
+		}
+		if log := strings.Join(f.take(), "\n"); strings.Count(log, "A updated") != 1 {
+			t.Errorf("log:\n%s", log)
+		}
+	})
 }
 
 // M-13, M-14: calls at the same time share an opening.

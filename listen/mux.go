@@ -128,7 +128,7 @@ func (m *Mux) open(ctx context.Context, f Filter, params jsontext.Value) (*Strea
 	m.cancelSilenced()
 	id := muxPrefix + strconv.FormatInt(m.seq.Add(1), 10)
 	s := newStream(f, func() { m.cancel(id) })
-	s.ordered, s.conflict = true, m.isSerial
+	s.conflict = m.isSerial
 	if err := m.add(id, s); err != nil {
 		return nil, err
 	}

@@ -125,16 +125,17 @@ type Stream struct {
 	acked    chan struct{} // closed by the acknowledgement
 	wake     chan struct{} // capacity 1: something is pending, or the end has come
 	done     chan struct{} // closed by the end
-	ordered  bool          // shares one ordered pipe with its successors
 	conflict func() bool   // nil, or: a successor must not overlap this stream
 
 	mu       sync.Mutex
 	honoured Filter
 	refused  map[string]error
 	isAcked  bool
-	watched  map[string]bool // URIs that may arrive; true while one is pending
-	pending  Batch
-	end      *EndError
+	// watched are the URIs that may arrive; while one is pending, with the time at
+	// which it last did.
+	watched map[string]time.Time
+	pending Batch
+	end     *EndError
 }
 
 // Feed is the transport's end of a [Stream].
@@ -165,10 +166,10 @@ func newStream(asked Filter, onClose func()) *Stream {
 	}
 }
 
-func set(uris []string) map[string]bool {
-	m := make(map[string]bool, len(uris))
+func set(uris []string) map[string]time.Time {
+	m := make(map[string]time.Time, len(uris))
 	for _, uri := range uris {
-		m[uri] = false
+		m[uri] = time.Time{}
 	}
 	return m
 }
@@ -194,27 +195,42 @@ func (s *Stream) Refusal(uri string) error {
 // returns an [*EndError]; it returns ctx's error when that ends first. One
 // goroutine at a time may call it.
 func (s *Stream) Next(ctx context.Context) (Batch, error) {
+	b, _, err := s.next(ctx)
+	return b, err
+}
+
+// next is Next with the time at which each URI last arrived.
+func (s *Stream) next(ctx context.Context) (Batch, []time.Time, error) {
 	for {
 		s.mu.Lock()
-		b, end := s.pending, s.end
-		s.pending = Batch{}
-		for _, uri := range b.URIs {
-			s.watched[uri] = false
-		}
+		b, arrived := s.takeLocked()
+		end := s.end
 		s.mu.Unlock()
 		if !b.empty() {
-			return b, nil
+			return b, arrived, nil
 		}
 		if end != nil {
-			return Batch{}, end
+			return Batch{}, nil, end
 		}
 		select {
 		case <-s.wake:
 		case <-s.done:
 		case <-ctx.Done():
-			return Batch{}, ctx.Err()
+			return Batch{}, nil, ctx.Err()
 		}
 	}
+}
+
+// takeLocked empties the pending set.
+func (s *Stream) takeLocked() (Batch, []time.Time) {
+	b := s.pending
+	s.pending = Batch{}
+	arrived := make([]time.Time, len(b.URIs))
+	for i, uri := range b.URIs {
+		arrived[i] = s.watched[uri]
+		s.watched[uri] = time.Time{}
+	}
+	return b, arrived
 }
 
 // Done is closed when the stream has ended; then Err says how.
@@ -231,10 +247,7 @@ func (s *Stream) Err() *EndError {
 // yet fetched are dropped.
 func (s *Stream) Close() {
 	s.mu.Lock()
-	for _, uri := range s.pending.URIs {
-		s.watched[uri] = false
-	}
-	s.pending = Batch{}
+	s.takeLocked()
 	s.mu.Unlock()
 	s.hangUp()
 }
@@ -312,16 +325,17 @@ func (s *Stream) updated(uri string) bool {
 	if s.end != nil {
 		return false
 	}
-	matched := s.markLocked(uri)
+	now := time.Now()
+	matched := s.markLocked(uri, now)
 	for i := range len(uri) {
 		switch uri[i] {
 		case '/':
-			matched = s.markLocked(uri[:i]) || matched
+			matched = s.markLocked(uri[:i], now) || matched
 			if i+1 < len(uri) {
-				matched = s.markLocked(uri[:i+1]) || matched
+				matched = s.markLocked(uri[:i+1], now) || matched
 			}
 		case '?', '#':
-			matched = s.markLocked(uri[:i]) || matched
+			matched = s.markLocked(uri[:i], now) || matched
 		}
 	}
 	if matched {
@@ -330,13 +344,16 @@ func (s *Stream) updated(uri string) bool {
 	return matched
 }
 
-func (s *Stream) markLocked(uri string) bool {
-	isPending, ok := s.watched[uri]
-	if ok && !isPending {
-		s.watched[uri] = true
+func (s *Stream) markLocked(uri string, now time.Time) bool {
+	last, ok := s.watched[uri]
+	if !ok {
+		return false
+	}
+	if last.IsZero() {
 		s.pending.URIs = append(s.pending.URIs, uri)
 	}
-	return ok
+	s.watched[uri] = now
+	return true
 }
 
 // listChanged adds the news that the method tells of.
