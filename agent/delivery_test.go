@@ -452,7 +452,11 @@ func TestSteering(t *testing.T) {
 	answer := agent.SteerInjected
 	a := agenttest.New(agenttest.Slow(time.Minute, "with it"), agenttest.Slow(time.Minute, "x"), agenttest.Say("later"))
 	a.Info.Steering = true
-	a.OnSteer = func(context.Context, agent.Prompt) (agent.SteerOutcome, error) { return answer, nil }
+	var offered []string
+	a.OnSteer = func(_ context.Context, p agent.Prompt) (agent.SteerOutcome, error) {
+		offered = append(offered, p.Text())
+		return answer, nil
+	}
 	play(t, a, &agent.Options{MidTurn: true}, func(t *testing.T, s *stage) {
 		s.submit("go", nil)
 		synctest.Wait()
@@ -472,6 +476,7 @@ func TestSteering(t *testing.T) {
 		equal(t, "not injected", s.acks.States("n2"), nil)
 		s.idle()
 		equal(t, "last prompt", s.prompts()[2:], []string{"<n2 ADDED n2>"})
+		equal(t, "offers", offered, []string{"<n1 ADDED n1> aside", "<n2 ADDED n2> aside"}) // the turn is somebody else's
 	})
 }
 
@@ -554,6 +559,90 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// A reset while the agent starts comes before the run that waits for it.
+func TestResetDuringTheStart(t *testing.T) {
+	t.Parallel()
+	lives := 0
+	a := agenttest.New()
+	a.OnStart = func(context.Context, int, agent.StartOptions, agent.Sink) error {
+		lives++
+		time.Sleep(20 * time.Second)
+		return nil
+	}
+	a.Then(func(*agenttest.Turn) (agent.Outcome, error) {
+		if lives != 2 {
+			t.Errorf("the prompt went to life %d", lives)
+		}
+		return agenttest.End()
+	})
+	play(t, a, nil, func(t *testing.T, s *stage) {
+		s.submit("hello", nil)
+		time.Sleep(time.Second)
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.idle()
+		equal(t, "prompts", s.prompts(), []string{"hello"})
+	})
+}
+
+// The word of an agent that is gone belongs to nobody's turn.
+func TestLateEventsOfADeadAgent(t *testing.T) {
+	t.Parallel()
+	var dead agent.Sink
+	a := agenttest.New(agenttest.Die("boom"), func(turn *agenttest.Turn) (agent.Outcome, error) {
+		dead(agent.Text{Text: "from the grave "})
+		dead(agent.Exited{Err: &agent.ExitError{Err: errors.New("late")}})
+		turn.Emit(agent.Text{Text: "alive"})
+		return agenttest.End()
+	})
+	a.OnStart = func(_ context.Context, life int, _ agent.StartOptions, sink agent.Sink) error {
+		if life == 1 {
+			dead = sink
+		}
+		return nil
+	}
+	play(t, a, nil, func(t *testing.T, s *stage) {
+		s.notify("n1")
+		s.idle()
+		r, err := s.submit("still there?", nil).Wait(t.Context())
+		if err != nil || r.Text != "ok" || len(s.agent.Starts()) != 2 {
+			t.Errorf("%+v, %v, %d starts", r, err, len(s.agent.Starts()))
+		}
+		said := s.entries(agent.EntryAssistant)
+		if len(said) != 3 || said[1].Text != "alive" {
+			t.Errorf("said: %+v", said)
+		}
+	})
+}
+
+// Activity between the claim and the prompt gives the claim back: no prompt is
+// sent to an agent that is at work.
+func TestActivityBeforeThePrompt(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(), nil, func(t *testing.T, s *stage) {
+		s.submit("hello", nil)
+		s.idle()
+		once := true
+		s.framed = func() {
+			if once {
+				once = false
+				s.agent.Emit(agent.Activity{What: "own account"})
+			}
+		}
+		began := time.Now()
+		s.notify("n1")
+		s.idle()
+		if took := time.Since(began); took != agent.DefaultQuiet {
+			t.Errorf("the prompt was sent after %v", took)
+		}
+		if starts := s.events(agent.EventRunStarted); len(starts) != 2 {
+			t.Errorf("%d runs", len(starts))
+		}
+		equal(t, "acks", s.acks.States("n1"), []agent.AckState{agent.AckWoken, agent.AckSeen})
+	})
+}
+
 // A turn has a time limit.
 func TestTurnTime(t *testing.T) {
 	t.Parallel()
@@ -571,7 +660,11 @@ func TestTurnTime(t *testing.T) {
 // Warm starts the agent before anybody asks, and no more.
 func TestWarm(t *testing.T) {
 	t.Parallel()
-	play(t, agenttest.New(), &agent.Options{Warm: true}, func(t *testing.T, s *stage) {
+	pull := func(context.Context, bool) []agent.Waiting {
+		t.Error("pulled although no run is due")
+		return nil
+	}
+	play(t, agenttest.New(), &agent.Options{Warm: true, Pull: pull}, func(t *testing.T, s *stage) {
 		s.idle()
 		if len(s.agent.Starts()) != 1 || len(s.prompts()) != 0 {
 			t.Errorf("%d starts, prompts %q", len(s.agent.Starts()), s.prompts())

@@ -68,6 +68,23 @@ func TestIdleSessionArmsNoTimer(t *testing.T) {
 	})
 }
 
+// Run may be on its way to tell of a turn that has been settled meanwhile: then
+// nobody hears of it after the last word.
+func TestNoWordAfterTheLast(t *testing.T) {
+	t.Parallel()
+	s, err := NewSession("s", func() (Engine, error) { return &quiet{}, nil }, NewMemoryStore(0, 0), func([]Notice, bool) string { return "x" }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := 0
+	r := &run{items: []*item{{notice: &Notice{ID: "n1"}, acks: []func(Ack){func(Ack) { heard++ }}}}}
+	s.endWoken(r)
+	s.tellWoken(r)
+	if heard != 0 {
+		t.Error("heard of the turn after its end")
+	}
+}
+
 // The bounded set of seen ids forgets the oldest first.
 func TestRecent(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,6 +181,17 @@ func TestNoticesComeBeforeInputs(t *testing.T) {
 		})
 		if got := s.entries(agent.EntryContext); len(got) != 3 {
 			t.Errorf("context records: %+v", got)
+		}
+	})
+}
+
+// A reply is bounded, and says so.
+func TestReplyIsBounded(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(agenttest.Say(strings.Repeat("é", agent.MaxReply))), nil, func(t *testing.T, s *stage) {
+		r, err := s.submit("go", nil).Wait(t.Context())
+		if err != nil || len(r.Text) > agent.MaxReply+100 || !strings.HasSuffix(r.Text, "é\n[cut: the reply was longer than 1 MiB]") {
+			t.Errorf("%d bytes, %v", len(r.Text), err)
 		}
 	})
 }
