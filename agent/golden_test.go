@@ -29,8 +29,10 @@ func TestGoldenLines(t *testing.T) {
 		{Time: at, Stream: agent.StreamNotice, Event: agent.EventNoticeQueued, Session: "s1", ID: "n1", Source: "watch", Name: "cm", URI: "memo://notes", Text: "ADDED owner"},
 		{Time: at, Stream: agent.StreamInput, Event: agent.EventInputQueued, Session: "s1", ID: "in-1", From: "eve", Channel: "#a", Text: "watch it"},
 		{Time: at, Stream: agent.StreamRuntime, Event: agent.EventRunStarted, Session: "s1", Run: "run-1", Inputs: []string{"in-1"}, Notices: []string{"n1"}, Channel: "#a"},
-		{Time: at, Stream: agent.StreamAgent, Event: agent.EventTool, Session: "s1", Run: "run-1", ID: "t1", Text: "run_code", Kind: "execute", Status: "completed",
-			Input: json.RawMessage(`{"code":"1"}`), Output: json.RawMessage(`"1"`)},
+		{
+			Time: at, Stream: agent.StreamAgent, Event: agent.EventTool, Session: "s1", Run: "run-1", ID: "t1", Text: "run_code", Kind: "execute", Status: "completed",
+			Input: json.RawMessage(`{"code":"1"}`), Output: json.RawMessage(`"1"`),
+		},
 		{Time: at, Stream: agent.StreamAgent, Event: agent.EventPermission, Session: "s1", ID: "ask-1", Text: "rm", Options: options},
 		{Time: at, Stream: agent.StreamAgent, Event: agent.EventPlan, Session: "s1", Plan: []agent.PlanEntry{{Content: "look", Priority: "high", Status: "pending"}}, Aside: true},
 		{Time: at, Stream: agent.StreamAgent, Event: agent.EventUsage, Session: "s1", Usage: &agent.Usage{InputTokens: 1, OutputTokens: 2, ContextUsed: 3, ContextSize: 4}},
