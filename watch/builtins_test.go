@@ -39,8 +39,10 @@ func TestResources(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		memo, old, down := watchtest.NewServer("memo"), watchtest.NewServer("old"), watchtest.NewServer("down")
-		memo.AddEntry(watch.Entry{URI: "memo://notes", Name: "notes", MIMEType: "application/json",
-			Description: "All notes.\nExample: x\nExample: await watch_start(name=\"n\", uri=\"memo://notes\")\n"})
+		memo.AddEntry(watch.Entry{
+			URI: "memo://notes", Name: "notes", MIMEType: "application/json",
+			Description: "All notes.\nExample: x\nExample: await watch_start(name=\"n\", uri=\"memo://notes\")\n",
+		})
 		memo.AddEntry(watch.Entry{URI: "kcp://{x}", Template: true, Name: "kcp", Description: "Family. Example:\n`await watch_start(...)`"})
 		memo.AddEntry(watch.Entry{URI: "memo://static", Static: true, Description: "For example: none"})
 		old.AddEntry(watch.Entry{URI: "old://x"})
@@ -52,11 +54,15 @@ func TestResources(t *testing.T) {
 			t.Errorf("error: %v", err)
 		}
 		want := []watch.Resource{
-			{URI: "memo://notes", Name: "notes", MIMEType: "application/json", Server: "memo", Subscribable: true,
+			{
+				URI: "memo://notes", Name: "notes", MIMEType: "application/json", Server: "memo", Subscribable: true,
 				Description: "All notes.\nExample: x\nExample: await watch_start(name=\"n\", uri=\"memo://notes\")\n",
-				Example:     `await watch_start(name="n", uri="memo://notes")`},
-			{URI: "kcp://{x}", Template: true, Name: "kcp", Server: "memo", Subscribable: true,
-				Description: "Family. Example:\n`await watch_start(...)`", Example: "await watch_start(...)"},
+				Example:     `await watch_start(name="n", uri="memo://notes")`,
+			},
+			{
+				URI: "kcp://{x}", Template: true, Name: "kcp", Server: "memo", Subscribable: true,
+				Description: "Family. Example:\n`await watch_start(...)`", Example: "await watch_start(...)",
+			},
 			{URI: "memo://static", Description: "For example: none", Server: "memo"},
 			{URI: "old://x", Server: "old"},
 		}

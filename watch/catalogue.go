@@ -144,7 +144,7 @@ var taken = set(`list_resources read_resource watch_start watch_stop watch_list 
 
 func set(words string) map[string]bool {
 	m := map[string]bool{}
-	for _, w := range strings.Fields(words) {
+	for w := range strings.FieldsSeq(words) {
 		m[w] = true
 	}
 	return m
@@ -176,8 +176,10 @@ func (c *catalogue) call(ctx context.Context, m *Manager, call python.Call) (jso
 func toolArguments(t Tool, call python.Call) (json.RawMessage, error) {
 	names := parameterNames(t.Parameters)
 	if len(call.Args) > len(names) {
-		return nil, &python.Error{Type: "TypeError",
-			Message: fmt.Sprintf("%s() takes %d positional arguments but %d were given; use keyword arguments", call.Name, len(names), len(call.Args))}
+		return nil, &python.Error{
+			Type:    "TypeError",
+			Message: fmt.Sprintf("%s() takes %d positional arguments but %d were given; use keyword arguments", call.Name, len(names), len(call.Args)),
+		}
 	}
 	b := []byte{'{'}
 	for i, arg := range call.Args {

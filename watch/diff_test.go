@@ -45,16 +45,21 @@ func TestDiff(t *testing.T) {
 	}{
 		// W-030: the key is the first present of metadata.uid, uid, id, metadata.name, name.
 		{"key metadata.uid", `[{"metadata":{"uid":"u1","name":"a"},"v":1}]`, `[{"metadata":{"uid":"u2","name":"a"},"v":1}]`, []string{
-			`ADDED u2 {"metadata":{"uid":"u2","name":"a"},"v":1}`, `DELETED u1 {"metadata":{"uid":"u1","name":"a"},"v":1}`}},
+			`ADDED u2 {"metadata":{"uid":"u2","name":"a"},"v":1}`, `DELETED u1 {"metadata":{"uid":"u1","name":"a"},"v":1}`,
+		}},
 		{"key uid before id", `[{"id":1,"uid":"u"}]`, `[{"id":2,"uid":"u"}]`, []string{`MODIFIED u {"id":1,"uid":"u"}→{"id":2,"uid":"u"} [id]`}},
 		{"key id before metadata.name", `[{"metadata":{"name":"a"},"id":7}]`, `[{"metadata":{"name":"b"},"id":7}]`, []string{
-			`MODIFIED 7 {"metadata":{"name":"a"},"id":7}→{"metadata":{"name":"b"},"id":7} [metadata.name]`}},
+			`MODIFIED 7 {"metadata":{"name":"a"},"id":7}→{"metadata":{"name":"b"},"id":7} [metadata.name]`,
+		}},
 		{"key metadata.name before name", `[{"name":"x","metadata":{"name":"a"}}]`, `[{"name":"y","metadata":{"name":"a"}}]`, []string{
-			`MODIFIED a {"name":"x","metadata":{"name":"a"}}→{"name":"y","metadata":{"name":"a"}} [name]`}},
+			`MODIFIED a {"name":"x","metadata":{"name":"a"}}→{"name":"y","metadata":{"name":"a"}} [name]`,
+		}},
 		{"key name", `[{"name":"x","v":1},{"name":"y","v":1}]`, `[{"name":"y","v":2},{"name":"x","v":1}]`, []string{
-			`MODIFIED y {"name":"y","v":1}→{"name":"y","v":2} [v]`}},
+			`MODIFIED y {"name":"y","v":1}→{"name":"y","v":2} [v]`,
+		}},
 		{"a key that is null or empty is absent", `[{"uid":null,"id":"","name":"x","v":1}]`, `[{"uid":null,"id":"","name":"x","v":2}]`, []string{
-			`MODIFIED x {"uid":null,"id":"","name":"x","v":1}→{"uid":null,"id":"","name":"x","v":2} [v]`}},
+			`MODIFIED x {"uid":null,"id":"","name":"x","v":1}→{"uid":null,"id":"","name":"x","v":2} [v]`,
+		}},
 		{"field names match by case", `[{"ID":1,"v":1}]`, `[{"ID":1,"v":2}]`, []string{`ADDED {"ID":1,"v":2} {"ID":1,"v":2}`, `DELETED {"ID":1,"v":1} {"ID":1,"v":1}`}},
 		{"a key may be written with escapes", `[{"\u0069d":"\u0061","v":1}]`, `[{"id":"a","v":2}]`, []string{`MODIFIED a {"\u0069d":"\u0061","v":1}→{"id":"a","v":2} [v]`}},
 		// W-030: none present, the whole item is its own key.
@@ -65,17 +70,22 @@ func TestDiff(t *testing.T) {
 		{"keyless objects are equal in any order", `[{"a":1,"b":2}]`, `[ {"b":2, "a":1} ]`, []string{}},
 		// WA-03: duplicate keys are compared as ordered groups, equal items first.
 		{"duplicate keys", `[{"id":1,"v":"a"},{"id":1,"v":"b"},{"id":1,"v":"c"}]`, `[{"id":1,"v":"b"},{"id":1,"v":"x"}]`, []string{
-			`MODIFIED 1 {"id":1,"v":"a"}→{"id":1,"v":"x"} [v]`, `DELETED 1 {"id":1,"v":"c"}`}},
+			`MODIFIED 1 {"id":1,"v":"a"}→{"id":1,"v":"x"} [v]`, `DELETED 1 {"id":1,"v":"c"}`,
+		}},
 		{"a duplicate key outside the part that differs", `[{"id":1,"v":"a"},{"id":2}]`, `[{"id":1,"v":"a"},{"id":1,"v":"a"},{"id":2}]`, []string{
-			`ADDED 1 {"id":1,"v":"a"}`}},
+			`ADDED 1 {"id":1,"v":"a"}`,
+		}},
 		// WA-03: a mixed list takes the key of each item.
 		{"mixed", `[{"id":1,"v":1},"s",{"name":"n","v":1}]`, `["t",{"name":"n","v":2},{"id":1,"v":1}]`, []string{
-			`ADDED t "t"`, `MODIFIED n {"name":"n","v":1}→{"name":"n","v":2} [v]`, `DELETED s "s"`}},
+			`ADDED t "t"`, `MODIFIED n {"name":"n","v":1}→{"name":"n","v":2} [v]`, `DELETED s "s"`,
+		}},
 		// B-051, B-053: large integers are different keys by their literal.
 		{"big integer keys", `[{"id":50000000014435121,"v":1},{"id":50000000014435124,"v":1}]`, `[{"id":50000000014435121,"v":1},{"id":50000000014435124,"v":2}]`, []string{
-			`MODIFIED 50000000014435124 {"id":50000000014435124,"v":1}→{"id":50000000014435124,"v":2} [v]`}},
+			`MODIFIED 50000000014435124 {"id":50000000014435124,"v":1}→{"id":50000000014435124,"v":2} [v]`,
+		}},
 		{"big integer values", `[{"id":"a","n":1915883588174806058}]`, `[{"id":"a","n":1915883588174806059}]`, []string{
-			`MODIFIED a {"id":"a","n":1915883588174806058}→{"id":"a","n":1915883588174806059} [n]`}},
+			`MODIFIED a {"id":"a","n":1915883588174806058}→{"id":"a","n":1915883588174806059} [n]`,
+		}},
 		{"a number and a string are different keys", `[{"id":1}]`, `[{"id":"1"}]`, []string{`ADDED 1 {"id":"1"}`, `DELETED 1 {"id":1}`}},
 		{"white space and order say nothing", `[{"id":1,"a":1,"b":[2]}]`, " [ { \"b\":[ 2 ],\n\"a\":1 , \"id\":1 } ]\n", []string{}},
 		{"order of a list says nothing", `[{"id":1},{"id":2},{"id":3}]`, `[{"id":3},{"id":1},{"id":2}]`, []string{}},
@@ -84,10 +94,12 @@ func TestDiff(t *testing.T) {
 		{"last item", `[{"id":1}]`, `[]`, []string{`DELETED 1 {"id":1}`}},
 		// W-031: an object, by top-level key.
 		{"object", `{"todo":"a","gone":1,"same":{"x":1}}`, `{"owner":"me","todo":"b","same":{ "x":1}}`, []string{
-			`ADDED owner "me"`, `MODIFIED todo "a"→"b" [.]`, `DELETED gone 1`}},
+			`ADDED owner "me"`, `MODIFIED todo "a"→"b" [.]`, `DELETED gone 1`,
+		}},
 		{"object member that is an object", `{"a":{"b":{"c":1}}}`, `{"a":{"b":{"c":2}}}`, []string{`MODIFIED a {"b":{"c":1}}→{"b":{"c":2}} [b.c]`}},
 		{"one Kubernetes object, written again", `{"metadata":{"name":"a","resourceVersion":"1"}}`, `{"metadata":{"name":"a","resourceVersion":"2"}}`, []string{
-			`MODIFIED metadata {"name":"a","resourceVersion":"1"}→{"name":"a","resourceVersion":"2"} []`}},
+			`MODIFIED metadata {"name":"a","resourceVersion":"1"}→{"name":"a","resourceVersion":"2"} []`,
+		}},
 		// W-032, WA-04: text and scalars are one whole.
 		{"text", `hello`, `hello world`, []string{`CHANGED  "hello"→"hello world"`}},
 		{"scalar", `1`, `2`, []string{`CHANGED  "1"→"2"`}},
@@ -297,8 +309,16 @@ func TestDiffObjectRoundTrip(t *testing.T) {
 // FuzzReuse: parts of the last read never change how a read is understood.
 func FuzzReuse(f *testing.F) {
 	for _, pair := range [][2]string{
-		{`[1,2,3]`, `[1,9,3]`}, {`["a","b"]`, `["\"a","b"]`}, {`[{"id":1},{"id":2}]`, `[{"id":1},{"id":12},{"id":2}]`}, {`[]`, `[1]`}, {`[1,2]`, `[1,]`},
-		{`["x",1,2]`, `["x,1,2]`}, {`[1,12]`, `[1,1]`}, {" [ 1 , 2 ] ", " [ 1 , 3 , 2 ] "}, {`[[1],2]`, `[[1,2]`}, {`[1,2,3]`, `[1,2],3]`},
+		{`[1,2,3]`, `[1,9,3]`},
+		{`["a","b"]`, `["\"a","b"]`},
+		{`[{"id":1},{"id":2}]`, `[{"id":1},{"id":12},{"id":2}]`},
+		{`[]`, `[1]`},
+		{`[1,2]`, `[1,]`},
+		{`["x",1,2]`, `["x,1,2]`},
+		{`[1,12]`, `[1,1]`},
+		{" [ 1 , 2 ] ", " [ 1 , 3 , 2 ] "},
+		{`[[1],2]`, `[[1,2]`},
+		{`[1,2,3]`, `[1,2],3]`},
 	} {
 		f.Add([]byte(pair[0]), []byte(pair[1]))
 	}

@@ -31,26 +31,46 @@ func TestEventObject(t *testing.T) {
 		event Event
 		want  string
 	}{
-		{"W-077 WA-14: state, added", stateEvents(t, `[]`, `[{"id":1}]`)[0],
-			`{"watch":"w","uri":"u:x","type":"ADDED","old":null,"key":"1","item":{"id":1},"new":{"id":1}}`},
-		{"W-072 W-073: state, modified", stateEvents(t, `[{"id":1,"v":1}]`, `[{"id":1,"v":2}]`)[0],
-			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":{"id":1,"v":1},"changed":["v"],"key":"1","item":{"id":1,"v":2},"new":{"id":1,"v":2}}`},
-		{"WA-14: state, deleted", stateEvents(t, `[{"id":1}]`, `[]`)[0],
-			`{"watch":"w","uri":"u:x","type":"DELETED","old":null,"key":"1","item":{"id":1}}`},
-		{"WA-04: text", stateEvents(t, `a`, `b"`)[0],
-			`{"watch":"w","uri":"u:x","type":"CHANGED","old":"a","key":"","item":"b\"","new":"b\""}`},
-		{"W-071 W-076: event log, fields pass through", logEvent(t, `{"seq":7,"type":"ADDED","object":{"id":9007199254740993},"message":"m","extra":[1.0]}`),
-			`{"watch":"w","uri":"u:x","type":"ADDED","old":null,"seq":7,"object":{"id":9007199254740993},"message":"m","extra":[1.0]}`},
-		{"W-019 W-072: event log, old from the server", logEvent(t, `{"seq":7,"type":"MODIFIED","old":{"a":1},"object":{"a":2}}`),
-			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":{"a":1},"changed":["a"],"seq":7,"object":{"a":2}}`},
-		{"W-072: event log, old is null for other types", logEvent(t, `{"seq":7,"type":"DELETED","old":{"a":1},"object":{"a":2}}`),
-			`{"watch":"w","uri":"u:x","type":"DELETED","old":null,"seq":7,"object":{"a":2}}`},
-		{"W-078: event log, modified without old", logEvent(t, `{"seq":7,"type":"MODIFIED","object":{"a":2}}`),
-			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":null,"seq":7,"object":{"a":2}}`},
-		{"W-070: a server cannot give another watch or uri", logEvent(t, `{"seq":7,"type":"X","watch":"evil","uri":"evil","changed":["evil"],"key":"k"}`),
-			`{"watch":"w","uri":"u:x","type":"X","old":null,"seq":7,"key":"k"}`},
-		{"W-071: GAP", seqGap(3, 4),
-			`{"watch":"w","uri":"u:x","type":"GAP","old":null,"from":3,"to":4,"message":"2 events were missed (seq 3 to 4)"}`},
+		{
+			"W-077 WA-14: state, added", stateEvents(t, `[]`, `[{"id":1}]`)[0],
+			`{"watch":"w","uri":"u:x","type":"ADDED","old":null,"key":"1","item":{"id":1},"new":{"id":1}}`,
+		},
+		{
+			"W-072 W-073: state, modified", stateEvents(t, `[{"id":1,"v":1}]`, `[{"id":1,"v":2}]`)[0],
+			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":{"id":1,"v":1},"changed":["v"],"key":"1","item":{"id":1,"v":2},"new":{"id":1,"v":2}}`,
+		},
+		{
+			"WA-14: state, deleted", stateEvents(t, `[{"id":1}]`, `[]`)[0],
+			`{"watch":"w","uri":"u:x","type":"DELETED","old":null,"key":"1","item":{"id":1}}`,
+		},
+		{
+			"WA-04: text", stateEvents(t, `a`, `b"`)[0],
+			`{"watch":"w","uri":"u:x","type":"CHANGED","old":"a","key":"","item":"b\"","new":"b\""}`,
+		},
+		{
+			"W-071 W-076: event log, fields pass through", logEvent(t, `{"seq":7,"type":"ADDED","object":{"id":9007199254740993},"message":"m","extra":[1.0]}`),
+			`{"watch":"w","uri":"u:x","type":"ADDED","old":null,"seq":7,"object":{"id":9007199254740993},"message":"m","extra":[1.0]}`,
+		},
+		{
+			"W-019 W-072: event log, old from the server", logEvent(t, `{"seq":7,"type":"MODIFIED","old":{"a":1},"object":{"a":2}}`),
+			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":{"a":1},"changed":["a"],"seq":7,"object":{"a":2}}`,
+		},
+		{
+			"W-072: event log, old is null for other types", logEvent(t, `{"seq":7,"type":"DELETED","old":{"a":1},"object":{"a":2}}`),
+			`{"watch":"w","uri":"u:x","type":"DELETED","old":null,"seq":7,"object":{"a":2}}`,
+		},
+		{
+			"W-078: event log, modified without old", logEvent(t, `{"seq":7,"type":"MODIFIED","object":{"a":2}}`),
+			`{"watch":"w","uri":"u:x","type":"MODIFIED","old":null,"seq":7,"object":{"a":2}}`,
+		},
+		{
+			"W-070: a server cannot give another watch or uri", logEvent(t, `{"seq":7,"type":"X","watch":"evil","uri":"evil","changed":["evil"],"key":"k"}`),
+			`{"watch":"w","uri":"u:x","type":"X","old":null,"seq":7,"key":"k"}`,
+		},
+		{
+			"W-071: GAP", seqGap(3, 4),
+			`{"watch":"w","uri":"u:x","type":"GAP","old":null,"from":3,"to":4,"message":"2 events were missed (seq 3 to 4)"}`,
+		},
 	} {
 		got := c.event.Object("w", "u:x")
 		if diff := cmp.Diff(c.want, string(got)); diff != "" {

@@ -170,8 +170,10 @@ func gapText(from, to int64) string {
 }
 
 func restartGap(last int64) Event {
-	return ownEvent(TypeGap, jsonx.Member{Name: "restarted", Value: jsonx.BoolOf(true)}, jsonx.Member{Name: "message",
-		Value: jsonx.StringOf(fmt.Sprintf("the event log began anew after seq %d; events may have been missed", last))})
+	return ownEvent(TypeGap, jsonx.Member{Name: "restarted", Value: jsonx.BoolOf(true)}, jsonx.Member{
+		Name:  "message",
+		Value: jsonx.StringOf(fmt.Sprintf("the event log began anew after seq %d; events may have been missed", last)),
+	})
 }
 
 // ownEvent is an event that the engine adds to what a server sends. It has the

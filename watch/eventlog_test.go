@@ -36,10 +36,9 @@ func mustLog(t *testing.T, body string) *logBody {
 func trail(events []Event) []string {
 	list := []string{}
 	for _, e := range events {
-		switch {
-		case e.Type == TypeGap:
+		if e.Type == TypeGap {
 			list = append(list, "GAP "+e.message())
-		default:
+		} else {
 			list = append(list, fmt.Sprint(e.Seq))
 		}
 	}
@@ -77,8 +76,10 @@ func TestEventLog(t *testing.T) {
 		// A position taken a moment after the events costs no event.
 		{"position ahead of the events", logText("a", 7, 5), []read{{logText("a", 8, 5, 6, 7, 8), []string{"6", "7", "8"}}}},
 		// WA-06: a log that began anew, known by its identity, its position, or its seqs.
-		{"new identity", logText("a", 57, 57), []read{{logText("b", 60, 58, 59, 60), []string{"GAP the event log began anew after seq 57; events may have been missed", "58", "59", "60"}},
-			{logText("b", 61, 60, 61), []string{"61"}}}},
+		{"new identity", logText("a", 57, 57), []read{
+			{logText("b", 60, 58, 59, 60), []string{"GAP the event log began anew after seq 57; events may have been missed", "58", "59", "60"}},
+			{logText("b", 61, 60, 61), []string{"61"}},
+		}},
 		{"new identity, nothing yet", logText("a", 57, 57), []read{{logText("b", 0), []string{"GAP the event log began anew after seq 57; events may have been missed"}}, {logText("b", 1, 1), []string{"1"}}}},
 		{"lower seqs", logText("", 0, 57), []read{{logText("", 0, 1, 2), []string{"GAP the event log began anew after seq 57; events may have been missed", "1", "2"}}, {logText("", 0, 1, 2, 3), []string{"3"}}}},
 		{"lower position", logText("a", 57, 57), []read{{logText("a", 2, 1, 2), []string{"GAP the event log began anew after seq 57; events may have been missed", "1", "2"}}}},

@@ -29,16 +29,24 @@ func TestDefaultLines(t *testing.T) {
 		// W-092
 		{"otherwise compact", `{"seq": 1, "type":"SENT", "to":["a", 1.0]}`, `{"seq":1,"type":"SENT","to":["a",1.0]}`},
 		// W-093
-		{"three changes", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"bid-1"},"status":{"phase":"Deciding"}},"object":{"metadata":{"name":"bid-1"},"status":{"phase":"Published"}}}`,
-			"MODIFIED bid-1 (status.phase: Deciding→Published)"},
-		{"no more than three", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":1,"c":1,"d":1,"e":1},"object":{"metadata":{"name":"b"},"a":2,"c":2,"d":2,"e":2}}`,
-			"MODIFIED b (a: 1→2, c: 1→2, d: 1→2)"},
-		{"appears and goes", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":1},"object":{"metadata":{"name":"b"},"c":""}}`,
-			`MODIFIED b (a: 1→(none), c: (none)→"")`},
+		{
+			"three changes", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"bid-1"},"status":{"phase":"Deciding"}},"object":{"metadata":{"name":"bid-1"},"status":{"phase":"Published"}}}`,
+			"MODIFIED bid-1 (status.phase: Deciding→Published)",
+		},
+		{
+			"no more than three", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":1,"c":1,"d":1,"e":1},"object":{"metadata":{"name":"b"},"a":2,"c":2,"d":2,"e":2}}`,
+			"MODIFIED b (a: 1→2, c: 1→2, d: 1→2)",
+		},
+		{
+			"appears and goes", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":1},"object":{"metadata":{"name":"b"},"c":""}}`,
+			`MODIFIED b (a: 1→(none), c: (none)→"")`,
+		},
 		// W-094
 		{"long values", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":"` + long + `1"},"object":{"metadata":{"name":"b"},"a":"` + long + `2"}}`, "MODIFIED b (a)"},
-		{"arrays and objects", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":[1],"d":{"x":{"y":{"z":1}}}},"object":{"metadata":{"name":"b"},"a":[2],"d":{"x":{"y":{"z":2}}}}}`,
-			"MODIFIED b (a, d.x.y)"},
+		{
+			"arrays and objects", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":[1],"d":{"x":{"y":{"z":1}}}},"object":{"metadata":{"name":"b"},"a":[2],"d":{"x":{"y":{"z":2}}}}}`,
+			"MODIFIED b (a, d.x.y)",
+		},
 		{"both sides alike", `{"seq":1,"type":"MODIFIED","old":{"metadata":{"name":"b"},"a":1},"object":{"metadata":{"name":"b"},"a":"1"}}`, "MODIFIED b (a)"},
 		// W-095
 		{"deleted", `{"seq":1,"type":"DELETED","old":{"status":{"phase":"Running"}},"object":{"metadata":{"name":"b"},"status":{"phase":"Releasing"}}}`, "DELETED b"},

@@ -220,14 +220,18 @@ func (m *Manager) newWatch(req StartRequest, to target, functions *catalogue) (*
 	text := defaultLine{&liner{}, m.limits.LineRunes}
 	var second stage = text
 	if functions != nil {
-		scope, err := m.engine.NewScope(python.ScopeOptions{Name: filterFile, Functions: functions.names(),
-			Call: m.filterCall(functions)})
+		scope, err := m.engine.NewScope(python.ScopeOptions{
+			Name: filterFile, Functions: functions.names(),
+			Call: m.filterCall(functions),
+		})
 		if err != nil {
 			return nil, fmt.Errorf("start watch %q: make scope: %w", req.Name, err)
 		}
 		w.scope = scope
-		second = &filter{watch: bound(req.Name, MaxName), uri: req.URI, source: req.OnEvent, scope: scope, catalogue: functions,
-			limits: &m.limits, fallback: text, mayFall: w.mayFall, told: newRows(maxFilterErrors)}
+		second = &filter{
+			watch: bound(req.Name, MaxName), uri: req.URI, source: req.OnEvent, scope: scope, catalogue: functions,
+			limits: &m.limits, fallback: text, mayFall: w.mayFall, told: newRows(maxFilterErrors),
+		}
 	}
 	w.stages = []stage{unchanged{}, second, &dedupe{newRows(m.limits.DedupeRows)}}
 	return w, nil

@@ -26,8 +26,10 @@ func TestStartPushNotice(t *testing.T) {
 		begin := time.Now()
 		h.server.Change(notes, `{"owner":"me","todo":"b"}`)
 		n := h.sink.Next(t)
-		if diff := cmp.Diff(watch.Notice{Watch: "n", URI: notes, Kind: watch.KindEvents, Time: time.Now().UTC(),
-			Lines: []string{"ADDED owner", "MODIFIED todo (a→b)"}}, n); diff != "" {
+		if diff := cmp.Diff(watch.Notice{
+			Watch: "n", URI: notes, Kind: watch.KindEvents, Time: time.Now().UTC(),
+			Lines: []string{"ADDED owner", "MODIFIED todo (a→b)"},
+		}, n); diff != "" {
 			t.Error(diff)
 		}
 		// W-120: three seconds after the only change.

@@ -42,8 +42,10 @@ func (m *Manager) Resources(ctx context.Context) ([]Resource, error) {
 			failed = errors.Join(failed, fmt.Errorf("connect server %q: %w", l.server.Name(), err))
 		}
 		for _, e := range l.entries {
-			list = append(list, Resource{URI: e.URI, Template: e.Template, Name: e.Name, Description: e.Description, Example: example(e.Description),
-				MIMEType: e.MIMEType, Server: l.server.Name(), Subscribable: info.Subscribable && info.Listens && !e.Static})
+			list = append(list, Resource{
+				URI: e.URI, Template: e.Template, Name: e.Name, Description: e.Description, Example: example(e.Description),
+				MIMEType: e.MIMEType, Server: l.server.Name(), Subscribable: info.Subscribable && info.Listens && !e.Static,
+			})
 		}
 	}
 	return list, failed

@@ -99,8 +99,10 @@ func TestStateRoundTrip(t *testing.T) {
 		if n.Kind != watch.KindRestored {
 			t.Errorf("notice: %+v", n)
 		}
-		if diff := cmp.Diff([]string{"restored 2 of 2 saved watches; changes made while they were not running may have been missed",
-			"restored b memo://notes", "restored c memo://notes"}, n.Lines); diff != "" {
+		if diff := cmp.Diff([]string{
+			"restored 2 of 2 saved watches; changes made while they were not running may have been missed",
+			"restored b memo://notes", "restored c memo://notes",
+		}, n.Lines); diff != "" {
 			t.Error(diff)
 		}
 		h.quiet(t) // exactly one notice, and the baseline is fresh

@@ -49,8 +49,10 @@ func (r *StartRequest) check() error {
 }
 
 func notSource(shown string) error {
-	return &ArgumentError{"on_event", "it is a function or another object, not source text: " + cut(neutral(shown), 80),
-		`pass the Python source as a string, for instance on_event='event["type"]', whose last expression is the line or None`}
+	return &ArgumentError{
+		"on_event", "it is a function or another object, not source text: " + cut(neutral(shown), 80),
+		`pass the Python source as a string, for instance on_event='event["type"]', whose last expression is the line or None`,
+	}
 }
 
 func checkName(name string) error {
@@ -74,8 +76,10 @@ func checkURI(uri string) error {
 	case len(uri) > MaxURI:
 		return &ArgumentError{"uri", fmt.Sprintf("it has %d bytes", len(uri)), fmt.Sprintf("use at most %d", MaxURI)}
 	case templateExpression.MatchString(uri):
-		return &ArgumentError{"uri", fmt.Sprintf("%q is a template: %s is not filled in", uri, templateExpression.FindString(uri)),
-			"replace each {...} by a value; the entry's example in list_resources() shows how"}
+		return &ArgumentError{
+			"uri", fmt.Sprintf("%q is a template: %s is not filled in", uri, templateExpression.FindString(uri)),
+			"replace each {...} by a value; the entry's example in list_resources() shows how",
+		}
 	}
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -113,8 +117,10 @@ func samples(name, uri string) []json.RawMessage {
 // tools that answer null, and returns a *FilterError for what no event can cure
 // (W-111, W-112, WA-21).
 func (m *Manager) dryRun(ctx context.Context, req StartRequest, c *catalogue) error {
-	scope, err := m.engine.NewScope(python.ScopeOptions{Name: filterFile, Functions: c.names(),
-		Call: func(context.Context, python.Call) (json.RawMessage, error) { return json.RawMessage("null"), nil }})
+	scope, err := m.engine.NewScope(python.ScopeOptions{
+		Name: filterFile, Functions: c.names(),
+		Call: func(context.Context, python.Call) (json.RawMessage, error) { return json.RawMessage("null"), nil },
+	})
 	if err != nil {
 		return fmt.Errorf("check on_event: make scope: %w", err)
 	}
@@ -139,8 +145,10 @@ func (m *Manager) final(ctx context.Context, err error, c *catalogue) error {
 		return fmt.Errorf("check on_event: %w", ctx.Err())
 	}
 	if limit, ok := errors.AsType[*python.LimitError](err); ok {
-		return &FilterError{Problem: cut(neutral(limit.Limit+" limit: "+limit.Text), maxErrorRunes),
-			Hint: "the program exceeds it on a sample event", Err: err, Temporary: limit.Limit == "time" || limit.Limit == "crash"}
+		return &FilterError{
+			Problem: cut(neutral(limit.Limit+" limit: "+limit.Text), maxErrorRunes),
+			Hint:    "the program exceeds it on a sample event", Err: err, Temporary: limit.Limit == "time" || limit.Limit == "crash",
+		}
 	}
 	failure, ok := errors.AsType[*python.Error](err)
 	if !ok {

@@ -138,12 +138,13 @@ func (e *env) playDemo(ctx context.Context, client *app.Client, server *demoServ
 	say("\nNow change notes yourself, from a second terminal (Ctrl-C ends):\n\n  %s call memo_set key=todo value='drink tea' --mcp-http %s --mcp-token-file %s\n",
 		e.program(), server.url, server.tokenFile)
 	for {
-		n, err := e.nextNotice(ctx, notices)
-		if err != nil {
+		select {
+		case n := <-notices:
+			if err := e.printOne(n); err != nil {
+				return err
+			}
+		case <-ctx.Done():
 			return nil // Ctrl-C is how the demo ends
-		}
-		if err := e.printOne(n); err != nil {
-			return err
 		}
 	}
 }

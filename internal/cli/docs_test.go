@@ -24,20 +24,22 @@ func page(t *testing.T, name string) string {
 // The pages show the tables of the code.
 func TestDocumentedTables(t *testing.T) {
 	t.Parallel()
-	codes := "| code | meaning |\n|---|---|\n"
+	var codes strings.Builder
+	codes.WriteString("| code | meaning |\n|---|---|\n")
 	for _, row := range exitTable {
-		codes += fmt.Sprintf("| %d | %s |\n", row.code, row.meaning)
+		fmt.Fprintf(&codes, "| %d | %s |\n", row.code, row.meaning)
 	}
-	if !strings.Contains(page(t, "reference/exit-codes.md"), codes) {
-		t.Errorf("docs/reference/exit-codes.md needs this table:\n%s", codes)
+	if !strings.Contains(page(t, "reference/exit-codes.md"), codes.String()) {
+		t.Errorf("docs/reference/exit-codes.md needs this table:\n%s", codes.String())
 	}
-	limits := "<!-- limits -->\n| limit | default |\n|---|---|\n"
+	var limits strings.Builder
+	limits.WriteString("<!-- limits -->\n| limit | default |\n|---|---|\n")
 	for _, row := range watch.LimitTable() {
-		limits += fmt.Sprintf("| %s | %s |\n", row.What, row.Default)
+		fmt.Fprintf(&limits, "| %s | %s |\n", row.What, row.Default)
 	}
-	limits += "<!-- /limits -->"
-	if !strings.Contains(page(t, "watches.md"), limits) {
-		t.Errorf("docs/watches.md needs this table:\n%s", limits)
+	limits.WriteString("<!-- /limits -->")
+	if !strings.Contains(page(t, "watches.md"), limits.String()) {
+		t.Errorf("docs/watches.md needs this table:\n%s", limits.String())
 	}
 }
 

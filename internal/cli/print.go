@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/ossicle/ossicle/watch"
@@ -18,11 +19,12 @@ func printNotice(w io.Writer, n watch.Notice) error {
 	if n.Kind != watch.KindEvents {
 		head = string(n.Kind) + " " + head
 	}
-	text := fmt.Sprintf("%s  %s\n", n.Time.Local().Format("15:04:05"), printable(head))
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s\n", n.Time.Local().Format("15:04:05"), printable(head))
 	for _, line := range n.Lines {
-		text += "  " + printable(line) + "\n"
+		b.WriteString("  " + printable(line) + "\n")
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -165,10 +166,10 @@ func (c *Config) readEnvironment(getenv func(string) (string, bool)) {
 // Validate says what is wrong, all of it at once.
 func (c *Config) Validate() error {
 	var errs []error
-	if !oneOf(c.Log.Level, "debug", "info", "warn", "error") {
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
 		errs = append(errs, fmt.Errorf("log.level %q: use debug, info, warn or error", c.Log.Level))
 	}
-	if !oneOf(c.Log.Format, "text", "json") {
+	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		errs = append(errs, fmt.Errorf("log.format %q: use text or json", c.Log.Format))
 	}
 	for name, n := range map[string]int{
@@ -187,15 +188,6 @@ func (c *Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func oneOf(s string, of ...string) bool {
-	for _, o := range of {
-		if s == o {
-			return true
-		}
-	}
-	return false
 }
 
 func defaultFile(getenv func(string) (string, bool)) string {

@@ -1,6 +1,7 @@
 package jsonx
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -177,14 +178,14 @@ func TestScanListFindsWantedMembers(t *testing.T) {
 	want := []Want{{Name: "id", Slot: 0}, {Name: "metadata", Slot: -1, Sub: []Want{{Name: "uid", Slot: 1}}}}
 	var got []string
 	list, err := ScanList([]byte(doc), want, func(at Span, found []Span) {
-		s := string(at.Of([]byte(doc)))
+		s := bytes.Clone(at.Of([]byte(doc)))
 		for _, f := range found {
-			s += "|"
+			s = append(s, '|')
 			if f.Found() {
-				s += string(f.Of([]byte(doc)))
+				s = append(s, f.Of([]byte(doc))...)
 			}
 		}
-		got = append(got, s)
+		got = append(got, string(s))
 	})
 	if err != nil || !list {
 		t.Fatalf("ScanList = %v, %v", list, err)
