@@ -393,6 +393,26 @@ func TestClientCancelWaits(t *testing.T) {
 	<-returned
 }
 
+// M-15: what arrived before subscribers were last told is covered by what they
+// read after that.
+func TestClientTellsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeServer()
+		c := NewClient(f, nil)
+		defer c.Close()
+		mustAdd(t, c, "a:/1", f.probe("A"))
+		f.take()
+		early := time.Now()
+		time.Sleep(time.Second)
+		c.deliver("a:/1", 1, early, false)
+		c.deliver("a:/1", 2, early, false) // the same, by another stream
+		wantLog(t, f, "1 A updated")
+		c.deliver("a:/1", 1, time.Now(), false)
+		wantLog(t, f, "1 A updated")
+	})
+}
+
 // M-13: many changes in a row leave few streams open, and one in the end.
 func TestClientBoundsOverlap(t *testing.T) {
 	t.Parallel()

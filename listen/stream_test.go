@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -82,6 +84,20 @@ func TestStreamCoalesces(t *testing.T) {
 	if diff := cmp.Diff([]string{"a:/1"}, drain(t, s)); diff != "" {
 		t.Errorf("after the fetch (-want +got):\n%s", diff)
 	}
+}
+
+// What arrived twice counts from the second time.
+func TestStreamArrival(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, feed := granted(uris("a:/1"), nil)
+		feed.Updated("a:/1")
+		time.Sleep(time.Second)
+		feed.Updated("a:/1")
+		if _, arrived, err := s.next(t.Context()); err != nil || !arrived[0].Equal(time.Now()) {
+			t.Errorf("arrived %v, now %v, %v", arrived, time.Now(), err)
+		}
+	})
 }
 
 // M-13: a wider acknowledgement is narrowed, a URI left out is out, and what
