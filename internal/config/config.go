@@ -38,6 +38,8 @@ type Config struct {
 	Watch   Watch
 	Python  Python
 	Log     Log
+	// Profiles are named ways to run an agent.
+	Profiles map[string]Profile
 	// Home is the data directory: the token file and, later, the stores.
 	Home string
 }
@@ -72,10 +74,11 @@ type Log struct {
 
 // file is the shape of the YAML file. Unknown keys are errors.
 type file struct {
-	Servers yaml.Node `yaml:"mcpServers"`
-	Watch   Watch     `yaml:"watch"`
-	Python  Python    `yaml:"python"`
-	Log     Log       `yaml:"log"`
+	Servers  yaml.Node          `yaml:"mcpServers"`
+	Watch    Watch              `yaml:"watch"`
+	Python   Python             `yaml:"python"`
+	Log      Log                `yaml:"log"`
+	Profiles map[string]profile `yaml:"profiles"`
 }
 
 // Default returns the configuration without a file and an environment.
@@ -140,15 +143,12 @@ func (c *Config) parse(data []byte) error {
 		return errors.New("more than one YAML document")
 	}
 	c.Watch, c.Python, c.Log = f.Watch, f.Python, f.Log
-	if f.Servers.IsZero() {
-		return nil
+	var err error
+	if c.Profiles, err = profiles(f.Profiles); err != nil || f.Servers.IsZero() {
+		return err
 	}
-	servers, err := toJSON(&f.Servers)
-	if err != nil {
-		return fmt.Errorf("mcpServers: %w", err)
-	}
-	c.Servers = append(append([]byte(`{"mcpServers":`), servers...), '}')
-	return nil
+	c.Servers, err = servers(&f.Servers)
+	return err
 }
 
 func (c *Config) readEnvironment(getenv func(string) (string, bool)) {
