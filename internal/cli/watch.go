@@ -173,10 +173,18 @@ func (f *watchFlags) start(ctx context.Context, m *watch.Manager, requests []wat
 	}
 	for _, r := range requests {
 		if _, err := m.Start(ctx, r); err != nil {
-			return err
+			return legacyHint(err)
 		}
 	}
 	return nil
+}
+
+// legacyHint tells of the flag that opts in to what the error refuses.
+func legacyHint(err error) error {
+	if _, ok := errors.AsType[*watch.VersionError](err); ok {
+		return fmt.Errorf("%w; --legacy-watch tries resources/subscribe instead", err)
+	}
+	return err
 }
 
 // noticePrinter is the sink of the command line. The engine calls it from one
