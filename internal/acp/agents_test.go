@@ -303,7 +303,7 @@ func TestRealAgents(t *testing.T) {
 func awaitGroupGone(t *testing.T, pgid int) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		left := ""
+		var left []string
 		stats, err := filepath.Glob("/proc/[0-9]*/stat")
 		if err != nil {
 			t.Fatal(err)
@@ -316,14 +316,14 @@ func awaitGroupGone(t *testing.T, pgid int) {
 			// pid (name) state parent group
 			f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 			if len(f) > 2 && f[2] == strconv.Itoa(pgid) && f[0] != "Z" && f[0] != "X" {
-				left += string(stat)
+				left = append(left, string(stat))
 			}
 		}
-		if left == "" {
+		if left == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("processes are left:\n%s", left)
+			t.Fatalf("processes are left: %q", left)
 		}
 	}
 }

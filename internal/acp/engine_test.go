@@ -451,6 +451,8 @@ func TestOutOfTurn(t *testing.T) {
 	await(t, ev, func(x agent.Text) bool { return x.Text == "by the way" })
 	await(t, ev, func(x agent.Text) bool { return x.Text == "and then" })
 	await(t, ev, func(x agent.Usage) bool { return x.ContextUsed == 15 && x.ContextSize == 1000 })
+	turnOf(t, e, "again") // the context of before and the tokens of this turn
+	await(t, ev, func(x agent.Usage) bool { return x.ContextUsed == 15 && x.InputTokens == 10 && x.OutputTokens == 5 })
 }
 
 func TestCloseEndsEverything(t *testing.T) {

@@ -53,6 +53,7 @@ type host struct {
 
 	mu      sync.Mutex
 	running map[string]context.CancelFunc // by raw request id
+	usage   agent.Usage                   // what is known so far
 }
 
 func (h *host) notification(f frame) {
@@ -90,9 +91,26 @@ func (h *host) update(f frame) {
 		h.emit(agent.Raw{Kind: f.method, JSON: message(f.line)})
 		return
 	}
-	if e := decodeUpdate(q.Update); e != nil {
+	switch e := decodeUpdate(q.Update).(type) {
+	case nil:
+	case agent.Usage:
+		h.emitUsage(e)
+	default:
 		h.emit(e)
 	}
+}
+
+// emitUsage tells all that is known: agents report the context and the tokens
+// of a turn apart, and who shows them keeps the last report.
+func (h *host) emitUsage(u agent.Usage) {
+	h.mu.Lock()
+	if u.ContextUsed > 0 || u.ContextSize > 0 {
+		h.usage.ContextUsed, h.usage.ContextSize = u.ContextUsed, u.ContextSize
+	}
+	h.usage.InputTokens, h.usage.OutputTokens = u.InputTokens, u.OutputTokens
+	u = h.usage
+	h.mu.Unlock()
+	h.emit(u)
 }
 
 // awaitQuiet waits until a replay is over: Gemini goes on with it after it has

@@ -125,7 +125,7 @@ func (e *Engine) outcome(ctx context.Context, t *turn, r response) (agent.Outcom
 		return agent.Outcome{}, errors.New("prompt agent: it gave no stop reason")
 	}
 	if result.Usage != nil {
-		e.h.emit(agent.Usage{InputTokens: count(result.Usage.InputTokens), OutputTokens: count(result.Usage.OutputTokens)})
+		e.h.emitUsage(agent.Usage{InputTokens: count(result.Usage.InputTokens), OutputTokens: count(result.Usage.OutputTokens)})
 	}
 	stop := agent.StopReason(result.StopReason)
 	if stop == agent.StopCancelled && ctx.Err() != nil {
