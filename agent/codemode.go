@@ -225,7 +225,7 @@ const maxNoted = 40
 // ScopeNote tells a later turn which variables it can reuse (N-8, W-266); empty
 // when there are none.
 func (c *CodeMode) ScopeNote() string {
-	names := slices.DeleteFunc(c.Names(), func(name string) bool { return slices.Contains(reserved, name) }) // modules
+	names := slices.DeleteFunc(c.Names(), func(name string) bool { return python.Reserved(name) }) // modules
 	if len(names) == 0 {
 		return ""
 	}

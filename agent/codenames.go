@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ossicle/ossicle/internal/jsonx"
+	"github.com/ossicle/ossicle/internal/python"
 )
 
 // Names of the built-in functions (specification W-060 to W-066).
@@ -19,52 +20,16 @@ const (
 	FuncRunCode = "run_code"
 )
 
-// identifier makes a Python name of any name. Filters name tools in the same
-// way, so that what a model learned in one place holds in the other.
-func identifier(name string) string {
-	s := strings.Map(func(r rune) rune {
-		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, name)
-	if s == "" || '0' <= s[0] && s[0] <= '9' {
-		s = "_" + s
-	}
-	if slices.Contains(keywords, s) {
-		s += "_"
-	}
-	return s
-}
-
-var keywords = strings.Fields(`False None True and as assert async await break class continue def del elif else except finally for from global
-	if import in is lambda nonlocal not or pass raise return try while with yield`)
-
-// reserved are names that a tool must not hide from a program.
-var reserved = strings.Fields(`list_resources read_resource watch_start watch_stop watch_list event print abs all any bool bytes chr dict divmod enumerate
-	filter float format frozenset getattr hasattr hash hex id input int isinstance iter len list map max min next object oct open ord
-	pow range repr reversed round set slice sorted str sum super tuple type zip asyncio json re math`)
-
 // nameTools gives every tool the name that programs use: its own, prefixed by
 // its server's where two servers, or Python, have the same (N-5).
 func nameTools(tools []boundTool) map[string]boundTool {
-	uses := map[string]int{}
-	for _, t := range tools {
-		uses[identifier(t.tool.Name)]++
+	ids := make([]python.ToolID, len(tools))
+	for i, t := range tools {
+		ids[i] = python.ToolID{Server: t.server.Name(), Tool: t.tool.Name}
 	}
 	named := map[string]boundTool{}
-	free := func(name string) bool {
-		_, used := named[name]
-		return !used && !slices.Contains(reserved, name)
-	}
-	for _, t := range tools {
-		name := identifier(t.tool.Name)
-		if uses[name] > 1 || !free(name) {
-			name = identifier(t.server.Name() + "_" + t.tool.Name)
-		}
-		for base, n := name, 2; !free(name); n++ {
-			name = fmt.Sprintf("%s_%d", base, n)
-		}
+	for i, name := range python.ToolNames(ids) {
+		t := tools[i]
 		t.signature = toolSignature(name, t.tool.Schema)
 		named[name] = t
 	}
@@ -101,7 +66,7 @@ func toolSignature(name string, schema []byte) signature {
 	properties, _ := v.Get("properties")
 	var used []string
 	for _, m := range properties.Members() {
-		p := param{original: m.Name, name: identifier(m.Name)}
+		p := param{original: m.Name, name: python.Identifier(m.Name)}
 		for base, n := p.name, 2; slices.Contains(used, p.name); n++ {
 			p.name = fmt.Sprintf("%s_%d", base, n)
 		}

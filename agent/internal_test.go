@@ -154,7 +154,7 @@ func FuzzToolSignature(f *testing.F) {
 		sig := toolSignature("f", []byte(schema))
 		seen := map[string]bool{}
 		for _, p := range sig.params {
-			if p.name != identifier(p.name) || seen[p.name] {
+			if p.name != python.Identifier(p.name) || seen[p.name] {
 				t.Errorf("parameter %q of %s", p.name, schema)
 			}
 			seen[p.name] = true

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -87,18 +86,12 @@ func (m *Manager) catalogue(ctx context.Context) *catalogue {
 
 func newCatalogue(all []boundTool, readOnly func(server string, t Tool) bool) *catalogue {
 	c := &catalogue{tools: map[string]boundTool{}, denied: map[string]string{}}
-	uses := map[string]int{}
-	for _, t := range all {
-		uses[identifier(t.tool.Name)]++
+	ids := make([]python.ToolID, len(all))
+	for i, t := range all {
+		ids[i] = python.ToolID{Server: t.server.Name(), Tool: t.tool.Name}
 	}
-	for _, t := range all {
-		name := identifier(t.tool.Name)
-		if uses[name] > 1 || taken[name] {
-			name = identifier(t.server.Name() + "_" + t.tool.Name)
-		}
-		for base, n := name, 2; c.has(name) || taken[name]; n++ {
-			name = fmt.Sprintf("%s_%d", base, n)
-		}
+	for i, name := range python.ToolNames(ids) {
+		t := all[i]
 		if !readOnly(t.server.Name(), t.tool) {
 			c.denied[name] = fmt.Sprintf("tool %s of server %s may change something, and a filter can only read", t.tool.Name, t.server.Name())
 			continue
@@ -109,45 +102,6 @@ func newCatalogue(all []boundTool, readOnly func(server string, t Tool) bool) *c
 		c.denied[name] = "a filter cannot start, stop or list watches"
 	}
 	return c
-}
-
-func (c *catalogue) has(name string) bool {
-	_, callable := c.tools[name]
-	_, denied := c.denied[name]
-	return callable || denied
-}
-
-// identifier makes a Python name of a tool's name.
-func identifier(name string) string {
-	s := strings.Map(func(r rune) rune {
-		if r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, name)
-	if s == "" || '0' <= s[0] && s[0] <= '9' {
-		s = "_" + s
-	}
-	if keywords[s] {
-		s += "_"
-	}
-	return s
-}
-
-var keywords = set(`False None True and as assert async await break class continue def del elif else except finally for from global
-	if import in is lambda nonlocal not or pass raise return try while with yield`)
-
-// taken are names that a tool must not hide from a program.
-var taken = set(`list_resources read_resource watch_start watch_stop watch_list event print abs all any bool bytes chr dict divmod enumerate
-	filter float format frozenset getattr hasattr hash hex id input int isinstance iter len list map max min next object oct open ord
-	pow range repr reversed round set slice sorted str sum super tuple type zip asyncio json re math`)
-
-func set(words string) map[string]bool {
-	m := map[string]bool{}
-	for w := range strings.FieldsSeq(words) {
-		m[w] = true
-	}
-	return m
 }
 
 // call runs a function for a program.
