@@ -88,7 +88,7 @@ func (e *EventReader) readLine() error {
 			return err
 		}
 		chunk, _ := e.r.Peek(e.r.Buffered())
-		end := bytes.IndexAny(chunk, "\r\n")
+		end := lineEnd(chunk)
 		n := end
 		if end < 0 {
 			n = len(chunk)
@@ -105,6 +105,18 @@ func (e *EventReader) readLine() error {
 		_, _ = e.r.Discard(end + 1)
 		return nil
 	}
+}
+
+// lineEnd is the index of the first CR or LF, or -1.
+func lineEnd(b []byte) int {
+	lf := bytes.IndexByte(b, '\n')
+	if lf >= 0 {
+		b = b[:lf]
+	}
+	if cr := bytes.IndexByte(b, '\r'); cr >= 0 {
+		return cr
+	}
+	return lf
 }
 
 // fill makes at least one byte ready that belongs to a line. It never waits for

@@ -169,7 +169,7 @@ func (h *handshake) judge(ctx context.Context, status int, err error) error {
 	case errors.Is(err, errProbeTimeout):
 		return nil
 	case h.pipe && broken(err):
-		return fmt.Errorf("%w: %w", errExited, err)
+		return nil // which initialize will find, too, and say
 	case !h.pipe && status == 0:
 		return err // nothing was answered
 	case errors.As(err, &rpc):

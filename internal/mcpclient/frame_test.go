@@ -185,6 +185,33 @@ func TestGuard(t *testing.T) {
 		if got != tt.want || raw != tt.raw || errors.As(bad, &frame) != tt.bad {
 			t.Errorf("%s: got %.200q, tapped %s, %v", tt.name, got, raw, bad)
 		}
+		if strings.Contains(tt.name, "over the limit") && !strings.Contains(bad.Error(), "16777216 bytes") {
+			t.Errorf("%s: %v does not say so", tt.name, bad)
+		}
+	}
+}
+
+// B-005: the listen client gets its stream as it came, comments and all.
+func TestGuardLeavesListens(t *testing.T) {
+	t.Parallel()
+	const stream = ": keep-alive\r\n\r\ndata: x\n\n"
+	g, err := newGuard(Spec{Name: "srv", URL: "http://srv/mcp"}, one(func(*http.Request) *http.Response {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(stream))}
+	}), newTaps(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://srv/mcp", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Mcp-Method", "subscriptions/listen")
+	resp, err := g.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != stream {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

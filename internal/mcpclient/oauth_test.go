@@ -175,7 +175,11 @@ func TestOAuthRevoked(t *testing.T) {
 	i.mu.Lock()
 	clear(i.valid)
 	i.mu.Unlock()
-	readText(t, s, "a:/1")
+	var wg sync.WaitGroup
+	for range 10 {
+		wg.Go(func() { readText(t, s, "a:/1") })
+	}
+	wg.Wait()
 	if asked != 2 {
 		t.Errorf("asked %d times", asked)
 	}

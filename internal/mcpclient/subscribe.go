@@ -56,7 +56,8 @@ func (s *Server) open(ctx context.Context, filter listen.Filter) (*listen.Stream
 		return nil, &listen.PermanentError{Err: err}
 	}
 	stream, err := sess.open(ctx, filter)
-	if _, answered := serverError(err); err != nil && !answered && (sess.http != nil || broken(err)) {
+	var none *listen.NoListenError
+	if err != nil && !errors.As(err, &none) && (sess.http != nil || broken(err)) {
 		// The connection is gone, or, over HTTP where no connection could tell, the
 		// server may be another one now: the next attempt finds out anew.
 		s.discard(sess)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func await[T any](t *testing.T, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("no %s came", what)
 		panic("unreachable")
 	}
@@ -150,11 +151,11 @@ func TestSubscribeRestartBudget(t *testing.T) {
 		case <-e.restored:
 		case err := <-e.failed:
 			var budget *RestartError
-			if !errors.As(err, &budget) || budget.Starts != 3 {
-				t.Errorf("failed with %v", err)
+			if !errors.As(err, &budget) || budget.Starts != 3 || len(e.interrupted) > 3 {
+				t.Errorf("failed with %v after %d interruptions", err, len(e.interrupted))
 			}
 			return
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("neither restored nor failed")
 		}
 	}
@@ -205,6 +206,32 @@ func TestSubscribeLegacy(t *testing.T) {
 	await(t, "restoration", b.restored)
 	touch(t, s, "b:/1")
 	await(t, "update after the restoration", b.updated)
+}
+
+// M-12, W-049: a server that came back as an older one is found out.
+func TestSubscribeServerReplaced(t *testing.T) {
+	t.Parallel()
+	modern, legacy := newFake(""), newFake("legacy")
+	var replaced atomic.Bool
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !replaced.Load():
+			modern.ServeHTTP(w, r)
+		case r.Header.Get("Mcp-Method") == "subscriptions/listen":
+			http.Error(w, "no session", http.StatusBadRequest) // as legacy servers say
+		default:
+			legacy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	s := newTestPool(t, quick(), Spec{Name: "srv", URL: srv.URL})
+	e, _ := mustSubscribe(t, s, "a:/1")
+	replaced.Store(true)
+	modern.endListens()
+	var version *watch.VersionError
+	if err := await(t, "failure", e.failed); !errors.As(err, &version) {
+		t.Errorf("failed with %v", err)
+	}
 }
 
 // B-017: a server of the new version without listen is used, and not asked again.
