@@ -293,6 +293,7 @@ func TestRealAgents(t *testing.T) {
 			t.Logf("closed in %v", time.Since(began).Round(time.Millisecond))
 			awaitGroupGone(t, pid)
 			t.Run("resume", func(t *testing.T) { r.resume(t, info.Conversation) })
+			t.Run("notices", r.notices)
 			r.reportRaw(t, ev)
 		})
 	}
@@ -413,6 +414,33 @@ func (r *rig) resume(t *testing.T, conversation string) {
 	}
 	if err := e.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// N-10, N-22: a notice is a turn; two more during that turn are one more turn.
+func (r *rig) notices(t *testing.T) {
+	h := host1(t, func() (agent.Engine, error) {
+		return New(r.cmd, &Options{Env: r.env, Frames: r.frames, Mode: r.a.mode, InitializeTimeout: 3 * time.Minute, SessionTimeout: 3 * time.Minute}), nil
+	}, agent.Options{Dir: r.dir, StartTime: 5 * time.Minute, Policy: agent.PolicyAllow})
+	before := strings.Count(r.frames.String(), `"method":"session/prompt"`)
+	if err := h.Notify(agent.Notice{ID: "slow", Name: "notes", URI: "memo://notes", Text: "SLEEP 2s"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitModel(t, "SLEEP 2s\n</watch-event>")
+	h.notify(t, 1)
+	h.notify(t, 2)
+	for range 2 {
+		if a := <-h.acks; a.State != agent.AckSeen {
+			t.Errorf("got %+v", a)
+		}
+	}
+	if n := strings.Count(r.frames.String(), `"method":"session/prompt"`) - before; n != 2 {
+		t.Errorf("%d prompts", n)
+	}
+	texts := h.channel.Texts()
+	t.Logf("replies %q", texts)
+	if len(texts) != 2 || !strings.Contains(texts[1], "owner 1") || !strings.Contains(texts[1], "owner 2") {
+		t.Errorf("got %q", texts)
 	}
 }
 
