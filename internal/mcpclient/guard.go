@@ -60,7 +60,7 @@ func (g *guard) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	challenge := resp.Header.Get("WWW-Authenticate")
-	t.noteStatus(resp.StatusCode, challenge)
+	t.noteStatus(resp.StatusCode)
 	if (g.sse || req.Method == http.MethodPost) && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden) {
 		_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody)
 		_ = resp.Body.Close()

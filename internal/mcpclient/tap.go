@@ -19,8 +19,7 @@ type tap struct {
 	raw   jsontext.Value
 	err   error
 	// status is the HTTP status of the last reply; 0 before one, and elsewhere.
-	status    int
-	challenge string
+	status int
 }
 
 // taps are the taps of one connection by request id.
@@ -76,13 +75,13 @@ func (t *tap) result() (jsontext.Value, error) {
 	return t.raw, t.err
 }
 
-func (t *tap) noteStatus(status int, challenge string) {
+func (t *tap) noteStatus(status int) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.status, t.challenge = status, challenge
+	t.status = status
 }
 
 func (t *tap) httpStatus() int {
