@@ -143,6 +143,7 @@ func TestNotices(t *testing.T) {
 		{"<watch-event name=\"a\">\nx is 3\n</watch-event>", "NO_REPLY"},
 		{"LOUD SAY fine", "fine"},
 		{"<watch-event>1</watch-event> <watch-event>2</watch-event>", "heard: 1\n2"},
+		{"Messages with <watch-event> are notices.\n<watch-event name=\"a\">\nx is 4\n</watch-event>", "heard: x is 4"},
 	} {
 		k.prompt(string(rune('3'+i)), s, tc.prompt)
 		if got := reply(k.until(`"stopReason":"end_turn"`)); got != tc.want {

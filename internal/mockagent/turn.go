@@ -215,7 +215,7 @@ func (t *turn) reply() string {
 		}
 		var lines []string
 		for _, m := range all {
-			lines = append(lines, strings.TrimSpace(m[1]))
+			lines = append(lines, strings.TrimSpace(innermost(m[1])))
 		}
 		return "heard: " + strings.Join(lines, "\n")
 	}
@@ -374,4 +374,13 @@ func contentText(r *mcp.CallToolResult) string {
 		}
 	}
 	return strings.Join(parts, "\n")
+}
+
+// innermost is what follows the last opening tag: instructions that precede a
+// notice may speak of the tag.
+func innermost(s string) string {
+	if i := strings.LastIndex(s, "<watch-event"); i >= 0 {
+		_, s, _ = strings.Cut(s[i:], ">")
+	}
+	return s
 }

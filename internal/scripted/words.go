@@ -63,7 +63,7 @@ func say(t Turn) string {
 	if all := noticeTag.FindAllStringSubmatch(t.User, -1); all != nil {
 		var lines []string
 		for _, m := range all {
-			lines = append(lines, strings.TrimSpace(m[1]))
+			lines = append(lines, strings.TrimSpace(innermost(m[1])))
 		}
 		return "heard: " + cut(strings.Join(lines, "\n"))
 	}
@@ -174,4 +174,13 @@ func foundName(results []string, word string) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// innermost is what follows the last opening tag: instructions that precede a
+// notice may speak of the tag.
+func innermost(s string) string {
+	if i := strings.LastIndex(s, "<watch-event"); i >= 0 {
+		_, s, _ = strings.Cut(s[i:], ">")
+	}
+	return s
 }
