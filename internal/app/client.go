@@ -27,7 +27,8 @@ type Client struct {
 	Servers *mcpclient.Pool
 	Watches *watch.Manager
 
-	down teardown
+	python *interpreter
+	down   teardown
 }
 
 // ClientOptions refine a Client. The zero value is a client that lists, reads
@@ -76,6 +77,7 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 	client.down.push("servers", serversBudget, func(context.Context) error { pool.Close(); return nil })
 
 	engine := &interpreter{c: c.Python, log: log}
+	client.python = engine
 	client.down.push("python", pythonBudget, func(context.Context) error { return engine.Close() })
 
 	client.Watches = watch.NewManager(ports(pool), engine, sink, &watch.Options{

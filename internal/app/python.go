@@ -41,6 +41,13 @@ func (i *interpreter) open() (*monty.Engine, error) {
 	return i.engine, err
 }
 
+// ready reports whether the interpreter has been found.
+func (i *interpreter) ready() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.engine != nil
+}
+
 // NewScope implements python.Engine.
 func (i *interpreter) NewScope(o python.ScopeOptions) (python.Scope, error) {
 	engine, err := i.open()

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -17,6 +18,7 @@ const (
 	exitUnobserved  = 3   // a probe worked, but what it looked for did not happen
 	exitUnreachable = 4   // a server could not be reached
 	exitRefused     = 5   // a server refused, cannot be watched, or a watch failed
+	exitAgent       = 6   // an agent could not be started, or its turn failed
 	exitInterrupted = 130 // ended by a signal before it was done
 )
 
@@ -31,6 +33,7 @@ var exitTable = []struct {
 	{exitUnobserved, "a probe worked, but what it looked for did not happen"},
 	{exitUnreachable, "a server could not be reached"},
 	{exitRefused, "a server refused, cannot be watched, or every watch failed"},
+	{exitAgent, "an agent could not be started, or its turn failed"},
 	{exitInterrupted, "ended by a signal before it was done"},
 }
 
@@ -40,6 +43,12 @@ type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
+
+// agentError marks what an agent did not do.
+type agentError struct{ err error }
+
+func (e *agentError) Error() string { return e.err.Error() }
+func (e *agentError) Unwrap() error { return e.err }
 
 // errUnobserved ends a probe that saw nothing.
 var errUnobserved = errors.New("not observed")
@@ -64,13 +73,17 @@ func exitCode(ctx context.Context, err error) int {
 		version  *watch.VersionError
 		refused  *watch.RefusedError
 		connect  *mcpclient.ConnectError
+		agent    *agentError
+		nobody   *notice.UnknownAgentError
+		invalid  *notice.InvalidError
 	)
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit):
+	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),
+		errors.As(err, &nobody), errors.As(err, &invalid):
 		return exitUsage
 	case errors.Is(err, errUnobserved):
 		return exitUnobserved
@@ -78,6 +91,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUnreachable
 	case errors.As(err, &version), errors.As(err, &refused), errors.As(err, &route), errors.Is(err, errWatchesFailed):
 		return exitRefused
+	case errors.As(err, &agent):
+		return exitAgent
 	default:
 		return exitFailure
 	}

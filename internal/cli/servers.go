@@ -155,9 +155,7 @@ func (f *serverFlags) withClient(ctx context.Context, e *env, o app.ClientOption
 	}
 	o.Logger = e.log
 	if f.oauth {
-		o.Authorize = func(server, url string) {
-			_, _ = fmt.Fprintf(e.Err, "Server %s asks for authorization. Open:\n\n  %s\n\n", printable(server), printable(url))
-		}
+		o.Authorize = e.showAuthorization
 	}
 	client, err := app.NewClient(c, specs, &o)
 	if err != nil {
@@ -165,4 +163,9 @@ func (f *serverFlags) withClient(ctx context.Context, e *env, o app.ClientOption
 	}
 	err = do(client)
 	return errors.Join(err, client.Close(context.WithoutCancel(ctx)))
+}
+
+// showAuthorization asks the person to authorize us at a server.
+func (e *env) showAuthorization(server, url string) {
+	_, _ = fmt.Fprintf(e.Err, "Server %s asks for authorization. Open:\n\n  %s\n\n", printable(server), printable(url))
 }

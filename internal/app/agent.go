@@ -1,0 +1,296 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/acp"
+	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/internal/openai"
+	"github.com/ossicle/ossicle/internal/python"
+	"github.com/ossicle/ossicle/notice"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// Times of an agent.
+const (
+	turnsBudget   = agent.DefaultGrace + agent.DefaultStopWait + time.Second
+	clientBudget  = 10 * time.Second
+	briefingTime  = 5 * time.Second  // for servers to say what can be watched
+	readyWait     = 60 * time.Second // of the first turn, for saved watches
+	attachedRoute = 2 * time.Minute  // patience after a turn whose end is unknown
+)
+
+// Model is where a model loop of our own finds its model.
+type Model struct {
+	URL  string // of an OpenAI-compatible server
+	Name string // empty: the first that the server lists
+	Key  string // bearer token; empty sends none
+}
+
+// AgentSpec says what agent to host.
+type AgentSpec struct {
+	ID      string        // of the session and of its inbox
+	Profile agent.Profile // Command empty means a model loop over Model
+	Model   Model
+	// Engine makes an engine for each life of the agent. Nil means by Profile and
+	// Model.
+	Engine  func() (agent.Engine, error)
+	Servers []mcpclient.Spec
+	// Watches are started with the agent, after those of StatePath.
+	Watches   []watch.StartRequest
+	StatePath string
+	Channels  []agent.Channel
+	Briefing  agent.Briefing // Nick and Chatter, for chats
+	Asks      bool           // a person can be asked
+	// Authorize shows a person where to authorize us at a server.
+	Authorize func(server, url string)
+}
+
+// Agent is one agent that we host: its session, the servers that it reaches,
+// its watches, and its Python scope.
+type Agent struct {
+	Session *agent.Session
+	Client  *Client
+
+	agents *Agents
+	code   *agent.CodeMode
+	ready  chan struct{} // closed when the first turn need not wait any more
+	once   sync.Once
+	down   teardown
+	closed chan struct{}
+	ending sync.Once
+	err    error // of Close, after closed
+}
+
+// Start starts an agent: its session runs, its watches stand or the error says
+// which does not. It outlives ctx; close it, or its Agents.
+func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err error) {
+	if err := notice.CheckAgent(spec.ID); err != nil {
+		return nil, err
+	}
+	if err := a.reserve(spec.ID); err != nil {
+		return nil, err
+	}
+	one := &Agent{agents: a, ready: make(chan struct{}), closed: make(chan struct{})}
+	err = one.build(ctx, &spec)
+	if err == nil {
+		err = a.install(spec.ID, one)
+	} else {
+		_ = a.install(spec.ID, nil)
+	}
+	if err == nil {
+		err = one.watch(ctx, &spec)
+	}
+	if err != nil {
+		return nil, errors.Join(err, one.Close(context.WithoutCancel(ctx)))
+	}
+	return one, nil
+}
+
+// build makes the parts from the ground up; the teardown reads in the opposite
+// order: watches first, then turns, then what turns need.
+func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
+	a := o.agents
+	if err := a.Inbox.Register(ctx, spec.ID); err != nil {
+		return err
+	}
+	sink := &inboxSink{inbox: a.Inbox, agent: spec.ID, log: a.log, refused: o.refused}
+	client, err := NewClient(a.config, spec.Servers, &ClientOptions{
+		Sink: sink, StatePath: spec.StatePath, Authorize: spec.Authorize, Logger: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	o.Client = client
+	o.down.push("client", clientBudget, client.Close)
+
+	o.code = agent.NewCodeMode(o.python(ctx), codeServers(client.Servers), client.Watches, &agent.CodeOptions{
+		OnNoReply: func() { o.Session.EndTurn() }, Log: a.log,
+	})
+	o.down.push("code", pythonBudget, func(context.Context) error { o.code.Close(); return nil })
+
+	if err := o.newSession(ctx, spec); err != nil {
+		return err
+	}
+	o.down.push("attachment", endpointBudget, func(context.Context) error { a.endpoint.Detach(spec.ID); return nil })
+	waker := o.waker()
+	err = a.Inbox.Attach(ctx, spec.ID, notice.Route{Waker: waker, Timeout: sessionTimeout, Patience: attachedRoute})
+	if err != nil {
+		return err
+	}
+	o.down.push("delivery", deliveryBudget, func(context.Context) error { a.Inbox.Detach(spec.ID); return nil })
+
+	ran := make(chan error, 1)
+	go func() { ran <- o.Session.Run(context.WithoutCancel(ctx)) }()
+	o.down.push("turns", turnsBudget, func(context.Context) error {
+		o.Session.Close()
+		return <-ran
+	})
+	o.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
+	return nil
+}
+
+// python is the interpreter for run_code, nil where none is installed: the
+// plain tools are there all the same.
+func (o *Agent) python(ctx context.Context) python.Engine {
+	if _, err := o.Client.python.open(); err != nil {
+		o.agents.log.LogAttrs(ctx, slog.LevelWarn, "no run_code, only the plain tools", logattr.Err(err))
+		return nil
+	}
+	return o.Client.python
+}
+
+func (o *Agent) waker() *sessionWaker {
+	return &sessionWaker{inbox: o.agents.Inbox, session: o.Session, log: o.agents.log, restored: o.open}
+}
+
+func (o *Agent) newSession(ctx context.Context, spec *AgentSpec) error {
+	a, p := o.agents, &spec.Profile
+	briefing := spec.Briefing
+	briefing.CodeMode, briefing.Watches = o.Client.python.ready(), len(spec.Servers) > 0
+	briefing.Extra = p.System
+	if briefing.Watches {
+		ask, cancel := context.WithTimeout(ctx, briefingTime)
+		briefing.Recipes = agent.Recipes(ask, o.Client.Watches)
+		cancel()
+	}
+	session, err := agent.NewSession(spec.ID, o.engine(spec), a.Store, frame, &agent.Options{
+		Profile: p.Name, Dir: p.Dir, Env: p.Env, System: agent.SystemPrompt(briefing), OnStart: p.OnStart,
+		Ready: o.ready, ReadyWait: readyWait,
+		MCPServers: o.mcpServers, Tools: o.tools, Channels: spec.Channels,
+		Pull:    func(ctx context.Context, user bool) []agent.Waiting { return o.waker().pull(ctx, user) },
+		OnIdle:  func() { a.Inbox.Kick(spec.ID) },
+		Context: o.code.ScopeNote,
+		Policy:  p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	o.Session = session
+	return nil
+}
+
+// engine makes an engine for each life of the agent.
+func (o *Agent) engine(spec *AgentSpec) func() (agent.Engine, error) {
+	if spec.Engine != nil {
+		return spec.Engine
+	}
+	log, p, m := o.agents.log, spec.Profile, spec.Model
+	return func() (agent.Engine, error) {
+		switch {
+		case len(p.Command) > 0:
+			return acp.New(p.Command, &acp.Options{Logger: log}), nil
+		case m.URL != "":
+			return openai.New(m.URL, m.Name, &openai.Options{Key: m.Key, Logger: log}), nil
+		}
+		return nil, errors.New("make engine: neither an agent nor a model is given")
+	}
+}
+
+// tools are what the agent can call: its code mode and its inbox.
+func (o *Agent) tools(ctx context.Context) []agent.Tool {
+	return append(o.code.Tools(ctx), inboxTools(o.agents.Inbox, o.Session.ID())...)
+}
+
+// mcpServers gives each start of the agent a way in of its own.
+func (o *Agent) mcpServers(ctx context.Context) ([]agent.MCPServer, error) {
+	server, err := o.agents.endpoint.Attach(o.Session.ID(), o.tools(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return []agent.MCPServer{server}, nil
+}
+
+// open lets the first turn begin.
+func (o *Agent) open() { o.once.Do(func() { close(o.ready) }) }
+
+// refused opens it too when the notice that it waits for will never come.
+func (o *Agent) refused(n watch.Notice) {
+	if n.Kind == watch.KindRestored {
+		o.open()
+	}
+}
+
+// watch restarts the saved watches and starts the given ones. What was restored
+// is told in a notice, which the first turn waits for, so that it is one turn
+// and not two (specification N-16).
+func (o *Agent) watch(ctx context.Context, spec *AgentSpec) error {
+	told := false
+	if spec.StatePath != "" {
+		r := o.Client.Watches.Restore(ctx)
+		told = len(r.Running)+len(r.Kept)+len(r.Dropped) > 0 || r.Problem != ""
+	}
+	for _, req := range spec.Watches {
+		if _, err := o.Client.Watches.Start(ctx, req); err != nil {
+			return fmt.Errorf("watch %s: %w", req.Name, err)
+		}
+	}
+	if !told {
+		o.open()
+	}
+	return nil
+}
+
+// Watching counts the watches that run.
+func (o *Agent) Watching() int {
+	n := 0
+	for _, s := range o.Client.Watches.List() {
+		if !s.Failed && !s.RestoreFailed {
+			n++
+		}
+	}
+	return n
+}
+
+// Closed is closed when Close has ended the agent.
+func (o *Agent) Closed() <-chan struct{} { return o.closed }
+
+// Close ends the agent: watches, then turns (finished within their grace time,
+// then cancelled), then what turns need. What was not shown stays in the inbox.
+// It is idempotent, and waits for the end also when another call has begun it.
+func (o *Agent) Close(ctx context.Context) error {
+	o.ending.Do(func() {
+		defer close(o.closed)
+		o.err = o.down.run(ctx)
+		if o.Session != nil {
+			o.agents.remove(o)
+		}
+	})
+	<-o.closed
+	return o.err
+}
+
+// codeServers are the servers as code mode sees them.
+func codeServers(pool *mcpclient.Pool) []agent.Server {
+	var servers []agent.Server
+	for _, s := range pool.Servers() {
+		servers = append(servers, codeServer{s})
+	}
+	return servers
+}
+
+// codeServer adapts a connection to the port of the agent room.
+type codeServer struct{ *mcpclient.Server }
+
+// Tools implements agent.Server.
+func (s codeServer) Tools(ctx context.Context) ([]agent.RemoteTool, error) {
+	tools, err := s.Server.Tools(ctx)
+	var out []agent.RemoteTool
+	for _, t := range tools {
+		out = append(out, agent.RemoteTool{Name: t.Name, Description: t.Description, Schema: t.Parameters})
+	}
+	return out, err
+}
+
+// CallTool implements agent.Server.
+func (s codeServer) CallTool(ctx context.Context, name string, args json.RawMessage) (json.RawMessage, error) {
+	return s.Server.CallTool(ctx, name, args)
+}

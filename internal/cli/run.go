@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"mvdan.cc/sh/v3/shell"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// runFlags are the flags of ossicle run.
+type runFlags struct {
+	servers serverFlags
+	watch   watchFlags // on-event, quiet, max-wait, watch-state, legacy
+	agent   agentFlags
+	watches []string
+	prompt  string
+	data    string
+	session string
+}
+
+// agentFlags say which agent to run.
+type agentFlags struct {
+	command   string
+	model     string
+	modelName string
+	keyEnv    string
+	profile   string
+	policy    string
+	onStart   string
+	dir       string
+	midTurn   bool
+}
+
+func (f *agentFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.command, "agent", "", "command of an agent that speaks the Agent Client Protocol, in one argument")
+	flags.StringVar(&f.model, "model", "", "URL of an OpenAI-compatible model server, instead of an agent")
+	flags.StringVar(&f.modelName, "model-name", "", "name of the model (default: the first that the server lists)")
+	flags.StringVar(&f.keyEnv, "api-key-env", "", "environment variable that holds the key of the model server")
+	flags.StringVar(&f.profile, "profile", "", "profile of the configuration file; flags win over it")
+	flags.StringVar(&f.policy, "policy", "", "who answers permission requests: ask, allow-read or allow (default ask)")
+	flags.StringVar(&f.onStart, "on-start", "", "prompt of the first turn; what was restored is told in the same turn")
+	flags.StringVar(&f.dir, "dir", "", "working directory of the agent (default: this one)")
+	flags.BoolVar(&f.midTurn, "mid-turn", false, "offer notices to the running turn, where the agent has a way for it")
+}
+
+func newRun(e *env) *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run an agent in the terminal, with ears: notices of its watches become turns",
+		Long: `Run an agent: any that speaks the Agent Client Protocol (--agent), or a model
+behind an OpenAI-compatible server (--model). It gets run_code, in which every
+tool of the MCP servers is a Python function, and watch_start; --watch starts
+watches for it. What they notice becomes turns of the agent.
+
+Lines on standard input are for the agent. /cancel ends its turn, /reset its
+conversation, /watches lists the watches, /quit ends. After the end of the input,
+and without a terminal after --prompt, it goes on while a watch exists.
+
+Notices are kept in the data directory until a turn has shown them. Give a
+--session name to go on with them, and with the conversation, another time.`,
+		Example: `  ossicle run --agent 'ossicle mock-agent' --mcp-stdio 'ossicle memo' --watch memo://notes
+  ossicle run --agent codex-acp --mcp-config .mcp.json --prompt 'Watch the board for me.'
+  ossicle run --model http://127.0.0.1:11434 --mcp-config .mcp.json --session home --json`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
+	}
+	f.agent.register(cmd)
+	f.servers.register(cmd)
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.watches, "watch", nil, "URI to watch for the agent (repeatable)")
+	flags.StringVar(&f.watch.onEvent, "on-event", "", "filter of --watch: Python source, or @FILE")
+	flags.DurationVar(&f.watch.quiet, "quiet", 0, "a notice leaves this long after its last change (default 3s)")
+	flags.DurationVar(&f.watch.maxWait, "max-wait", 0, "or this long after its first, if that is sooner (default 15s)")
+	flags.StringVar(&f.watch.state, "watch-state", "", "file that keeps the watches; they are restarted from it")
+	flags.BoolVar(&f.watch.legacy, "legacy-watch", false, "also watch servers older than MCP 2026-07-28, by resources/subscribe")
+	flags.StringVar(&f.prompt, "prompt", "", "first message to the agent")
+	flags.StringVar(&f.data, "data", "", "data directory (default $OSSICLE_HOME)")
+	flags.StringVar(&f.session, "session", "", "name of the session; the same name goes on with it (default: a new one)")
+	return cmd
+}
+
+func (f *runFlags) run(ctx context.Context, e *env) (err error) {
+	c, err := e.load()
+	if err != nil {
+		return err
+	}
+	spec, err := f.spec(e, c)
+	if err != nil {
+		return err
+	}
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Logger: e.log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, agents.Close(context.WithoutCancel(ctx))) }()
+	t := newTalk(e)
+	spec.Channels = []agent.Channel{t}
+	spec.Asks = terminal(e.In)
+	if f.servers.oauth {
+		spec.Authorize = e.showAuthorization
+	}
+	one, err := agents.Start(ctx, *spec)
+	if err != nil {
+		return f.startError(ctx, err)
+	}
+	return t.run(ctx, one, f.prompt)
+}
+
+// startError maps a signal during the start to an interruption.
+func (f *runFlags) startError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// spec puts together what to run: flags over the profile.
+func (f *runFlags) spec(e *env, c *config.Config) (*app.AgentSpec, error) {
+	if f.watch.quiet < 0 || f.watch.maxWait < 0 {
+		return nil, &usageError{errors.New("--quiet and --max-wait take positive values")}
+	}
+	spec := &app.AgentSpec{ID: f.session, StatePath: f.watch.state}
+	if spec.ID == "" {
+		spec.ID = "run-" + strings.ToLower(rand.Text()[:8])
+	}
+	if err := f.agent.apply(e, c, spec); err != nil {
+		return nil, &usageError{err}
+	}
+	if len(f.watches) > 0 {
+		requests, err := f.watch.requests(f.watches)
+		if err != nil {
+			return nil, &usageError{err}
+		}
+		spec.Watches = requests
+	} else if f.watch.onEvent != "" {
+		return nil, &usageError{errors.New("--on-event goes with --watch")}
+	}
+	f.watch.adjust(c, len(f.watches)+watch.DefaultWatches) // the agent's own come on top
+	servers, err := f.servers.specs(e, c)
+	if err != nil && !errors.Is(err, errNoServers) {
+		return nil, err
+	}
+	spec.Servers = servers
+	return spec, addProfileServers(e, spec)
+}
+
+// addProfileServers adds the servers of the profile after the others.
+func addProfileServers(e *env, spec *app.AgentSpec) error {
+	if len(spec.Profile.Servers) == 0 {
+		return nil
+	}
+	more, err := mcpclient.ParseServers(spec.Profile.Servers, e.getenv)
+	if err != nil {
+		return &usageError{fmt.Errorf("read mcpServers of profile %q: %w", spec.Profile.Name, err)}
+	}
+	spec.Servers = distinct(append(spec.Servers, more...))
+	return nil
+}
+
+// apply lays the flags over the profile.
+func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error {
+	var p config.Profile
+	if f.profile != "" {
+		known, ok := c.Profiles[f.profile]
+		if !ok {
+			return fmt.Errorf("--profile %q is not in the configuration file", f.profile)
+		}
+		p = known
+	}
+	if f.command != "" && f.model != "" {
+		return errors.New("--agent and --model exclude each other")
+	}
+	if err := f.chooseEngine(e, &p); err != nil {
+		return err
+	}
+	if f.policy != "" {
+		p.Policy = agent.Policy(f.policy)
+		if err := p.Policy.Valid(); err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+	}
+	if f.onStart != "" {
+		p.OnStart = f.onStart
+	}
+	p.MidTurn = p.MidTurn || f.midTurn
+	if f.dir != "" || p.Dir == "" {
+		dir, err := workDir(f.dir)
+		if err != nil {
+			return fmt.Errorf("--dir: %w", err)
+		}
+		p.Dir = dir
+	}
+	spec.Profile = p.Profile
+	spec.Model = app.Model{URL: p.Model.URL, Name: p.Model.Name}
+	if p.Model.APIKeyEnv != "" && p.Model.URL != "" {
+		key, ok := e.getenv(p.Model.APIKeyEnv)
+		if !ok || key == "" {
+			return fmt.Errorf("the variable %s, which holds the key of the model server, is not set", p.Model.APIKeyEnv)
+		}
+		spec.Model.Key = key
+	}
+	return nil
+}
+
+// chooseEngine decides between an agent and a model.
+func (f *agentFlags) chooseEngine(e *env, p *config.Profile) error {
+	switch {
+	case f.command != "":
+		words, err := shell.Fields(f.command, func(name string) string {
+			v, _ := e.getenv(name)
+			return v
+		})
+		if err != nil {
+			return fmt.Errorf("read --agent %q: %w", f.command, err)
+		}
+		if len(words) == 0 {
+			return errors.New("read --agent: the command is empty")
+		}
+		p.Command, p.Model = words, config.Model{}
+	case f.model != "":
+		p.Command, p.Model.URL = nil, f.model
+	}
+	if f.modelName != "" {
+		p.Model.Name = f.modelName
+	}
+	if f.keyEnv != "" {
+		p.Model.APIKeyEnv = f.keyEnv
+	}
+	switch {
+	case len(p.Command) == 0 && p.Model.URL == "":
+		return errors.New("give --agent, --model, or a --profile that names one")
+	case len(p.Command) > 0 && (f.modelName != "" || f.keyEnv != ""):
+		return errors.New("--model-name and --api-key-env go with --model")
+	}
+	return nil
+}
+
+func workDir(dir string) (string, error) {
+	if dir == "" {
+		return os.Getwd()
+	}
+	path, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is no directory", path)
+	}
+	return path, nil
+}
