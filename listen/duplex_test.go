@@ -220,6 +220,40 @@ func TestLinesAckFirst(t *testing.T) {
 	l.inStep(`9999`)
 }
 
+// The same without races. While the SDK writes to a peer that does not read, an
+// update and then a cancellation come: the update is not written when the peer
+// reads again.
+func TestLinesNothingAfterCancel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, nil, nil)
+		l := newLines(t, h, 0)
+		l.send(listenBody(`1`, "a://x"))
+		l.want(ackFrame(`1`, "a://x"))
+		synctest.Wait()
+		l.send(`{"jsonrpc":"2.0","id":2,"method":"ping"}`)
+		synctest.Wait() // is being written
+		h.Updated("a://x")
+		synctest.Wait() // waits for its turn
+		l.send(cancelLine(`1`))
+		synctest.Wait() // was read
+		l.want(`{"jsonrpc":"2.0","id":2,"result":{}}`)
+		l.inStep(`3`)
+	})
+}
+
+func TestLinesNewsWhileOpening(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, mount(t, nil, hastySource{newFakeSource("hasty")}, slowSource()), nil)
+		l := newLines(t, h, 0)
+		l.send(listenBody(`1`, "hasty://x", "slow://x"))
+		l.want(ackFrame(`1`, "hasty://x", "slow://x"), updateFrame(`1`, "hasty://x"))
+		l.send(cancelLine(`1`))
+		l.inStep(`2`)
+	})
+}
+
 // A listen that is cancelled while it opens gets neither ack nor answer.
 func TestLinesCancelWhileOpening(t *testing.T) {
 	t.Parallel()

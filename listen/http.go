@@ -89,9 +89,7 @@ func (h *Hub) readBody(w http.ResponseWriter, r *http.Request) ([]byte, *fault) 
 	rc := http.NewResponseController(w) // where deadlines are not supported there are none
 	_ = rc.SetReadDeadline(time.Now().Add(h.opts.OpenTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, h.opts.MaxBody))
-	// None is left for the stream either: as a deadline of the server's would, it
-	// would end it.
-	_ = rc.SetReadDeadline(time.Time{})
+	_ = rc.SetReadDeadline(time.Time{}) // net/http clears it itself on HTTP/1.1
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):

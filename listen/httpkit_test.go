@@ -180,7 +180,7 @@ func (s *site) post(t testing.TB, body string, edit func(http.Header)) answer {
 // exchange sends a request and reads the head of the response.
 func exchange(t testing.TB, conn net.Conn, body string, edit func(http.Header)) *events {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://test/mcp", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/mcp", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

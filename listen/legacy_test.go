@@ -176,10 +176,23 @@ func TestLegacyHTTP(t *testing.T) {
 			t.Errorf("the SDK listens: %s", got.body)
 		}
 	}
+	// Nor in a legacy session, where the SDK has no objection.
+	legacyHeader := func(h http.Header) { h.Del("Mcp-Method"); h.Set("Mcp-Protocol-Version", legacyVersion) }
+	begun := s.post(t, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+legacyVersion+`","capabilities":{},"clientInfo":{"name":"x","version":"0"}}}`, legacyHeader)
+	got := s.post(t, `{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":["a://x"]}}}`, func(h http.Header) {
+		legacyHeader(h)
+		h.Set("Mcp-Session-Id", begun.header.Get("Mcp-Session-Id"))
+	})
+	if !strings.Contains(got.body, `"code":-32601`) {
+		t.Errorf("the SDK listens in a legacy session: %s %s", got.status, got.body)
+	}
 	_ = old.Close()
 	waitFor(t, func() bool { return h.Stats().Listens == 1 })
 	_ = e.conn.Close()
 	waitFor(t, func() bool { starts, stops := src.counts(); return starts == 1 && stops == 1 })
+	for session := range server.Sessions() {
+		_ = session.Close()
+	}
 }
 
 // A session that does not take its notifications delays nobody, and its pending

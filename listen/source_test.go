@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ossicle/ossicle/listen"
 )
@@ -66,6 +67,25 @@ func (s *fakeSource) Watch(ctx context.Context, uri string, changed func()) (fun
 		s.stops++
 		delete(s.changed, uri)
 	}, nil
+}
+
+// hastySource has news as soon as it is watched.
+type hastySource struct{ *fakeSource }
+
+func (s hastySource) Watch(ctx context.Context, uri string, changed func()) (func(), error) {
+	stop, err := s.fakeSource.Watch(ctx, uri, changed)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.AfterFunc(time.Millisecond, changed)
+	return func() { timer.Stop(); stop() }, nil
+}
+
+// slowSource takes a second to begin.
+func slowSource() *fakeSource {
+	s := newFakeSource("slow")
+	s.onWatch = func(context.Context) error { time.Sleep(time.Second); return nil }
+	return s
 }
 
 // change announces a change, if the URI is observed.
