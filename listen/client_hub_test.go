@@ -66,7 +66,7 @@ func TestClientOnHub(t *testing.T) {
 				}
 				return nil
 			}})
-			t.Cleanup(func() { _ = hub.Shutdown(context.Background()) })
+			t.Cleanup(func() { _ = hub.Shutdown(context.WithoutCancel(t.Context())) })
 			c := listen.NewClient(open(t, hub), nil)
 			t.Cleanup(c.Close)
 			var ears []printer

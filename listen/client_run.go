@@ -279,7 +279,7 @@ func permanent(err error) bool {
 	}
 	var none *NoListenError
 	var status *StatusError
-	return errors.As(err, &none) && !(errors.As(none.Err, &status) && status.Status == http.StatusNotFound)
+	return errors.As(err, &none) && (!errors.As(none.Err, &status) || status.Status != http.StatusNotFound)
 }
 
 // reject answers those who still wait.

@@ -61,7 +61,7 @@ func (p *pipe) Write(_ context.Context, m jsonrpc.Message) error {
 // frame puts a message in JSON on the wire to the client.
 func (p *pipe) frame(t *testing.T, format string, args ...any) {
 	t.Helper()
-	m, err := jsonrpc.DecodeMessage([]byte(fmt.Sprintf(format, args...)))
+	m, err := jsonrpc.DecodeMessage(fmt.Appendf(nil, format, args...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func newMuxed(t *testing.T) *muxed {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
-			msg, err := conn.Read(context.Background())
+			msg, err := conn.Read(context.WithoutCancel(t.Context()))
 			if err != nil {
 				return
 			}
@@ -229,7 +229,7 @@ func TestMuxEnds(t *testing.T) {
 				x.frame(t, f, id)
 			}
 			if tt.frames == nil {
-				_ = x.pipe.Close()
+				_ = x.Close()
 			}
 			x.updated(t, id, "a:/1")
 			if b, err := s.Next(t.Context()); err != nil || len(b.URIs) != 1 {
@@ -279,7 +279,7 @@ func TestMuxOpenFails(t *testing.T) {
 		if _, err = x.m.Open(ctx, uris("a:/1")); !errors.Is(err, errDown) {
 			t.Errorf("cancelled opening: %v", err)
 		}
-		_ = x.pipe.Close()
+		_ = x.Close()
 		synctest.Wait()
 		if _, err = x.m.Open(t.Context(), uris("a:/1")); !errors.Is(err, io.EOF) {
 			t.Errorf("dead connection: %v", err)

@@ -23,7 +23,7 @@ func readEvents(r io.Reader, limit int) (events []string, comments int, err erro
 	}
 }
 
-// B-001, B-002, B-004
+// B-001, B-002, B-004.
 func TestEventReaderRules(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -52,7 +52,7 @@ func TestEventReaderRules(t *testing.T) {
 		{"empty", "", nil, 0},
 	} {
 		got, comments, err := readEvents(strings.NewReader(tt.in), 0)
-		if err != io.EOF {
+		if !errors.Is(err, io.EOF) {
 			t.Errorf("%s: error %v, want io.EOF", tt.name, err)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" || comments != tt.comments {
@@ -94,7 +94,7 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// B-001, B-002
+// B-001, B-002.
 func TestEventReaderEverySplit(t *testing.T) {
 	t.Parallel()
 	const in = "\uFEFF: hi\r\nevent: é\r\nid: 1\rdata: {\"a\":\"é\"}\r\ndata:B\r\n\r\n\r\ndata\n\ndata: 日本\r\rdata: cut"
@@ -105,7 +105,7 @@ func TestEventReaderEverySplit(t *testing.T) {
 	for i := range len(in) {
 		for j := i; j <= len(in); j++ {
 			got, _, err := readEvents(&chunks{[]byte(in[:i]), []byte(in[i:j]), []byte(in[j:])}, 0)
-			if diff := cmp.Diff(want, got); diff != "" || err != io.EOF {
+			if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, io.EOF) {
 				t.Fatalf("split at %d and %d: %v (-want +got):\n%s", i, j, err, diff)
 			}
 		}
@@ -138,7 +138,7 @@ func TestEventReaderLimit(t *testing.T) {
 		}
 	}
 	many := strings.Repeat(": keep-alive\n", 100) + "data: x\n\n" + strings.Repeat("data: y\n\n", 100)
-	if got, _, err := readEvents(strings.NewReader(many), 100); err != io.EOF || len(got) != 101 {
+	if got, _, err := readEvents(strings.NewReader(many), 100); !errors.Is(err, io.EOF) || len(got) != 101 {
 		t.Errorf("comments or small events count against the limit: %d events, %v", len(got), err)
 	}
 }

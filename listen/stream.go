@@ -314,16 +314,15 @@ func narrow(asked, honoured Filter) Filter {
 	return out
 }
 
-// updated adds what the URI concerns to the pending set: see [Covers]. It
-// reports whether it concerns anything.
-func (s *Stream) updated(uri string) bool {
+// updated adds what the URI concerns to the pending set: see [Covers].
+func (s *Stream) updated(uri string) {
 	if len(uri) > maxURI {
-		return false
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.end != nil {
-		return false
+		return
 	}
 	now := time.Now()
 	matched := s.markLocked(uri, now)
@@ -341,7 +340,6 @@ func (s *Stream) updated(uri string) bool {
 	if matched {
 		s.notify()
 	}
-	return matched
 }
 
 func (s *Stream) markLocked(uri string, now time.Time) bool {

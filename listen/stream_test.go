@@ -3,6 +3,7 @@ package listen
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,20 +53,11 @@ func TestStreamMatches(t *testing.T) {
 			t.Errorf("update of %.40q (-want +got):\n%s", tt.update, diff)
 		}
 		for _, w := range s.Filter().ResourceSubscriptions {
-			if got, want := Covers(w, tt.update), contains(tt.want, w); len(tt.update) <= maxURI && got != want {
+			if got, want := Covers(w, tt.update), slices.Contains(tt.want, w); len(tt.update) <= maxURI && got != want {
 				t.Errorf("Covers(%q, %q) = %v", w, tt.update, got)
 			}
 		}
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // M-3, M-13: what is not fetched is a set.

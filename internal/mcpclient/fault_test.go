@@ -107,7 +107,7 @@ func faultLoop(t *testing.T, n int, spec Spec, kinds []fault) {
 		done := make(chan struct{})
 		go func() { // something is always under way when it breaks
 			defer close(done)
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 10*time.Second)
 			defer cancel()
 			_, _ = s.Read(ctx, "a:/0", nil)
 			_, _ = s.CallTool(ctx, "touch", json.RawMessage(`{"uri":"a:/0"}`))

@@ -36,7 +36,7 @@ func lines(in string) (msgs []string, noisy int, err error) {
 	}
 }
 
-// M-16, B-096
+// M-16, B-096.
 func TestLineConn(t *testing.T) {
 	t.Parallel()
 	const good = `{"jsonrpc":"2.0","id":1,"result":{"a":1}}`
@@ -144,6 +144,7 @@ func guarded(t testing.TB, status int, media string, body io.Reader) (string, st
 	if err != nil {
 		return "", "", err
 	}
+	defer func() { _ = resp.Body.Close() }()
 	got, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +197,7 @@ func TestGuardLeavesListens(t *testing.T) {
 	t.Parallel()
 	const stream = ": keep-alive\r\n\r\ndata: x\n\n"
 	g, err := newGuard(Spec{Name: "srv", URL: "http://srv/mcp"}, one(func(*http.Request) *http.Response {
-		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(stream))}
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(stream))}
 	}), newTaps(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -210,6 +211,7 @@ func TestGuardLeavesListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer func() { _ = resp.Body.Close() }()
 	if got, err := io.ReadAll(resp.Body); err != nil || string(got) != stream {
 		t.Errorf("%q, %v", got, err)
 	}

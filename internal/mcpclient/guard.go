@@ -122,11 +122,11 @@ func requestID(req *http.Request) jsontext.Value {
 // idAhead finds the id of a large request in its beginning: the SDK writes it
 // before the method.
 func idAhead(data []byte) jsontext.Value {
-	cut := bytes.Index(data, []byte(`,"method"`))
-	if cut < 0 {
+	ahead, _, found := bytes.Cut(data, []byte(`,"method"`))
+	if !found {
 		return nil
 	}
-	id, _ := salvage(append(bytes.Clone(data[:cut]), '}'))
+	id, _ := salvage(append(bytes.Clone(ahead), '}'))
 	return id
 }
 

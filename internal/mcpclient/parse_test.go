@@ -2,7 +2,6 @@ package mcpclient
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -28,25 +27,35 @@ func TestParseServers(t *testing.T) {
 		name, in string
 		want     []Spec
 	}{
-		{"Claude", `{"mcpServers":{
+		{
+			"Claude", `{"mcpServers":{
 			"local":{"type":"stdio","command":"${BIN}/x","args":["-d","${DIR:-/tmp}/a","$HOME"],"env":{"T":"${TOKEN}"}},
 			"far":{"type":"http","url":"https://h/mcp?k=${TOKEN}","headers":{"Authorization":"Bearer ${TOKEN:-}"}}}}`,
 			[]Spec{
 				{Name: "local", Transport: Stdio, Command: "/opt/x", Args: []string{"-d", "/tmp/a", "$HOME"}, Env: map[string]string{"T": "s3"}},
 				{Name: "far", Transport: HTTP, URL: "https://h/mcp?k=s3", Headers: map[string]string{"Authorization": "Bearer s3"}},
-			}},
-		{"Cursor", `{"mcpServers":{"a":{"command":"x","env":{"T":"${env:TOKEN}"}},"b":{"url":"http://h/sse","type":"sse"}}}`,
-			[]Spec{{Name: "a", Transport: Stdio, Command: "x", Env: map[string]string{"T": "s3"}}, {Name: "b", Transport: SSE, URL: "http://h/sse"}}},
-		{"VS Code, with comments", "{ // what we use\n \"inputs\": [{\"id\":\"t\"}],\n \"servers\": { /* one */ \"a\": {\"type\":\"streamable-http\",\"url\":\"http://h//x\",}, },}",
-			[]Spec{{Name: "a", Transport: HTTP, URL: "http://h//x"}}},
+			},
+		},
+		{
+			"Cursor", `{"mcpServers":{"a":{"command":"x","env":{"T":"${env:TOKEN}"}},"b":{"url":"http://h/sse","type":"sse"}}}`,
+			[]Spec{{Name: "a", Transport: Stdio, Command: "x", Env: map[string]string{"T": "s3"}}, {Name: "b", Transport: SSE, URL: "http://h/sse"}},
+		},
+		{
+			"VS Code, with comments", "{ // what we use\n \"inputs\": [{\"id\":\"t\"}],\n \"servers\": { /* one */ \"a\": {\"type\":\"streamable-http\",\"url\":\"http://h//x\",}, },}",
+			[]Spec{{Name: "a", Transport: HTTP, URL: "http://h//x"}},
+		},
 		{"Gemini CLI", `{"mcpServers":{"a":{"httpUrl":"http://h/mcp"}}}`, []Spec{{Name: "a", Transport: HTTP, URL: "http://h/mcp"}}},
-		{"the order of the file", `{"mcpServers":{"z":{"command":"z"},"a":{"command":"a"},"m":{"command":"m"}}}`,
-			[]Spec{{Name: "z", Transport: Stdio, Command: "z"}, {Name: "a", Transport: Stdio, Command: "a"}, {Name: "m", Transport: Stdio, Command: "m"}}},
+		{
+			"the order of the file", `{"mcpServers":{"z":{"command":"z"},"a":{"command":"a"},"m":{"command":"m"}}}`,
+			[]Spec{{Name: "z", Transport: Stdio, Command: "z"}, {Name: "a", Transport: Stdio, Command: "a"}, {Name: "m", Transport: Stdio, Command: "m"}},
+		},
 		{"disabled ones need no variables", `{"mcpServers":{"a":{"command":"${NOPE}","disabled":true},"b":{"url":"${NOPE}","enabled":false}}}`, nil},
 		{"bare", `{"a":{"command":"x","cwd":"${DIR:-/w}"}}`, []Spec{{Name: "a", Transport: Stdio, Command: "x", Dir: "/w"}}},
 		{"nothing", `{"mcpServers":{}}`, nil},
-		{"text that only looks like a comment", `{"mcpServers":{"a":{"command":"x","args":["//,}","/*\"*/",",]"]}}}`,
-			[]Spec{{Name: "a", Transport: Stdio, Command: "x", Args: []string{"//,}", `/*"*/`, ",]"}}}},
+		{
+			"text that only looks like a comment", `{"mcpServers":{"a":{"command":"x","args":["//,}","/*\"*/",",]"]}}}`,
+			[]Spec{{Name: "a", Transport: Stdio, Command: "x", Args: []string{"//,}", `/*"*/`, ",]"}}},
+		},
 	} {
 		got, err := ParseServers([]byte(tt.in), env("BIN", "/opt", "TOKEN", "s3", "DIR", ""))
 		if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
@@ -131,10 +140,9 @@ func TestExpand(t *testing.T) {
 func TestSpecLogValue(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	log := slog.New(slog.NewTextHandler(&b, nil))
-	log.Info("x", slog.Any("spec", Spec{Name: "n", Command: "/s3cret/bin/srv", Args: []string{"s3cret"}, Env: map[string]string{"K": "s3cret"}}),
-		slog.Any("far", Spec{Name: "n", URL: "https://u:s3cret@h/s3cret?s3cret", Headers: map[string]string{"A": "s3cret"}}))
-	if s := b.String(); strings.Contains(s, "s3cret") || !strings.Contains(s, "target=srv") && !strings.Contains(s, "https://h") {
+	b.WriteString(Spec{Name: "n", Command: "/s3cret/bin/srv", Args: []string{"s3cret"}, Env: map[string]string{"K": "s3cret"}}.LogValue().String())
+	b.WriteString(Spec{Name: "n", URL: "https://u:s3cret@h/s3cret?s3cret", Headers: map[string]string{"A": "s3cret"}}.LogValue().String())
+	if s := b.String(); strings.Contains(s, "s3cret") || !strings.Contains(s, "target=srv") || !strings.Contains(s, "https://h") {
 		t.Error(s)
 	}
 }

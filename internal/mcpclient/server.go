@@ -140,6 +140,7 @@ func (s *Server) attempt(ctx context.Context) (*session, error) {
 			return c.overHTTP(ctx)
 		}
 		return sess, err
+	case Stdio:
 	}
 	if err := s.mayStart(); err != nil {
 		return nil, err

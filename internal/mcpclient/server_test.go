@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/watch"
@@ -100,7 +99,8 @@ func TestServerModern(t *testing.T) {
 		entries, err := s.Entries(ctxOf(t))
 		want := []watch.Entry{
 			{URI: "a:/1", Name: "one", MIMEType: "application/json", Description: "d"},
-			{URI: "s:/1", Name: "s", Static: true}, {URI: "a:/{x}", Name: "t", Template: true},
+			{URI: "s:/1", Name: "s", Static: true},
+			{URI: "a:/{x}", Name: "t", Template: true},
 		}
 		if diff := cmp.Diff(want, entries); err != nil || diff != "" {
 			t.Errorf("entries: %v (-want +got):\n%s", err, diff)
@@ -108,7 +108,8 @@ func TestServerModern(t *testing.T) {
 		tools, err := s.Tools(ctxOf(t))
 		wantTools := []watch.Tool{
 			{Name: "touch", Description: "d", ReadOnly: true, Parameters: json.RawMessage(`{"type":"object","maximum":9007199254740993}`)},
-			{Name: "other", Parameters: json.RawMessage(`{"type":"object"}`)}, {Name: "third", Parameters: json.RawMessage(`{"type":"object"}`)},
+			{Name: "other", Parameters: json.RawMessage(`{"type":"object"}`)},
+			{Name: "third", Parameters: json.RawMessage(`{"type":"object"}`)},
 		}
 		if diff := cmp.Diff(wantTools, tools); err != nil || diff != "" {
 			t.Errorf("tools: %v (-want +got):\n%s", err, diff)
@@ -244,129 +245,6 @@ func TestServerNoise(t *testing.T) {
 	var noise *NoiseError
 	if !errors.As(err, &noise) || len(noise.Lines) != maxNoiseRow || !strings.Contains(err.Error(), "banner line 9") {
 		t.Errorf("banner: %v", err)
-	}
-}
-
-// M-12: the era is found out whatever the server does.
-func TestServerEras(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		words, version string
-		least, most    time.Duration
-	}{
-		{"legacy", "2025-11-25", 0, 2 * time.Second},
-		{"exits-on-probe", "2025-11-25", 0, 3 * time.Second},
-		{"legacy lists-legacy", "2025-11-25", 0, 3 * time.Second},
-		{"lists-legacy", "2025-11-25", 0, 3 * time.Second},
-		{"mute-probe", "2025-11-25", 100 * time.Millisecond, 3 * time.Second},
-		{"slow-probe", "2026-07-28", 400 * time.Millisecond, 4 * time.Second},
-		{"exits-on-probe slow-start", "2025-11-25", 0, 4 * time.Second},
-	} {
-		t.Run(tt.words, func(t *testing.T) {
-			t.Parallel()
-			o := quick()
-			if strings.Contains(tt.words, "mute") || strings.Contains(tt.words, "slow") {
-				o.ProbeTimeout = 100 * time.Millisecond
-			}
-			s := newTestPool(t, o, stdioSpec(tt.words))
-			start := time.Now()
-			info, err := s.Info(ctxOf(t))
-			took := time.Since(start)
-			if err != nil || info.ProtocolVersion != tt.version || took < tt.least || took > tt.most {
-				t.Errorf("%+v, %v after %v", info, err, took)
-			}
-			if got := readText(t, s, "a:/1"); got != "value of a:/1" { // W-048
-				t.Errorf("read %q", got)
-			}
-		})
-	}
-	t.Run("over HTTP", func(t *testing.T) {
-		t.Parallel()
-		s, f, _ := httpServer(t, "legacy", quick())
-		info, err := s.Info(ctxOf(t))
-		if err != nil || info.ProtocolVersion != "2025-11-25" || f.count("initialize") != 1 {
-			t.Errorf("%+v, %v", info, err)
-		}
-		if got := readText(t, s, "a:/1"); got != "value of a:/1" {
-			t.Errorf("read %q", got)
-		}
-	})
-	t.Run("an error of the modern era", func(t *testing.T) {
-		t.Parallel()
-		s, f, _ := httpServer(t, "refuses-modern", quick())
-		if _, err := s.Info(ctxOf(t)); err == nil || f.count("initialize") != 0 {
-			t.Errorf("%v, %d times initialize", err, f.count("initialize"))
-		}
-	})
-}
-
-// M-12: when the answers to initialize and to a probe that was given up come
-// together, the server is modern.
-func TestHandshakeAnsweredLate(t *testing.T) {
-	t.Parallel()
-	table := newTaps()
-	h := newHandshake(time.Millisecond, true, table)
-	ctx, cancel := context.WithCancel(t.Context())
-	send := h.middleware(func(ctx context.Context, method string, _ mcp.Request) (mcp.Result, error) {
-		tapOf(ctx).register(method)
-		if method == methodDiscover {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		table.observe(methodDiscover, []byte("{}"), nil) // in the order of the wire
-		return &mcp.InitializeResult{}, nil
-	})
-	if _, err := send(ctx, methodDiscover, nil); !errors.Is(err, errProbeTimeout) {
-		t.Errorf("probe: %v", err)
-	}
-	if _, err := send(ctx, methodInitialize, nil); !errors.Is(err, errSlow) {
-		t.Errorf("initialize: %v", err)
-	}
-	cancel()
-	h.wait()
-}
-
-// M-12: a silent server cannot hang a start, and leaves nothing behind.
-func TestServerSilent(t *testing.T) {
-	t.Parallel()
-	o := quick()
-	o.ConnectTimeout = 500 * time.Millisecond
-	s := newTestPool(t, o, stdioSpec("silent"))
-	start := time.Now()
-	_, err := s.Info(ctxOf(t))
-	var failed *ConnectError
-	if !errors.As(err, &failed) || !errors.Is(err, errConnectTimeout) || time.Since(start) > 3*time.Second {
-		t.Errorf("%v after %v", err, time.Since(start))
-	}
-}
-
-// M-12: the era is remembered, and found out anew after a failure.
-func TestServerRemembersEra(t *testing.T) {
-	t.Parallel()
-	f := newFake("legacy")
-	srv := httptest.NewServer(f)
-	defer srv.Close()
-	s := newTestPool(t, quick(), Spec{Name: "srv", URL: srv.URL})
-	for range 2 {
-		sess, err := s.session(ctxOf(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.mu.Lock()
-		s.cur = nil // as if the connection had ended by itself
-		s.mu.Unlock()
-		sess.close()
-	}
-	if n := f.count("server/discover"); n != 1 {
-		t.Errorf("%d probes for two connections", n)
-	}
-	sess, err := s.session(ctxOf(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.discard(sess)
-	if _, err := s.session(ctxOf(t)); err != nil || f.count("server/discover") != 2 {
-		t.Errorf("%d probes, %v", f.count("server/discover"), err)
 	}
 }
 

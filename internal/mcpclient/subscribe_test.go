@@ -117,7 +117,7 @@ func TestSubscribeSurvivesKill(t *testing.T) {
 			t.Fatal(err)
 		}
 		sess.proc.Kill()
-		await(t, "interruption", a.interrupted)
+		_ = await(t, "interruption", a.interrupted)
 		await(t, "restoration", a.restored)
 		touch(t, s, "a:/1")
 		await(t, "update", a.updated)
@@ -129,7 +129,7 @@ func TestSubscribeCollapses(t *testing.T) {
 	t.Parallel()
 	everywhere(t, "hangs-up", func(t *testing.T, s *Server) {
 		e, _ := mustSubscribe(t, s, "a:/1")
-		await(t, "failure", e.failed)
+		_ = await(t, "failure", e.failed)
 		if n := len(e.interrupted); n != 5 {
 			t.Errorf("%d interruptions", n)
 		}
@@ -205,7 +205,7 @@ func TestSubscribeLegacy(t *testing.T) {
 		t.Fatal(err)
 	}
 	sess.proc.Kill()
-	await(t, "interruption", b.interrupted)
+	_ = await(t, "interruption", b.interrupted)
 	await(t, "restoration", b.restored)
 	touch(t, s, "b:/1")
 	await(t, "update after the restoration", b.updated)
@@ -296,7 +296,7 @@ func TestSubscribeStorm(t *testing.T) {
 	mu.Unlock()
 	srv.CloseClientConnections()
 	for _, e := range ears {
-		await(t, "failure", e.failed)
+		_ = await(t, "failure", e.failed)
 	}
 	mu.Lock()
 	defer mu.Unlock()
