@@ -25,8 +25,8 @@ import (
 // the SDK would end the session. Other transports are wrapped message by message;
 // there an id is what the transport's decoder made of it.
 //
-// A peer that does not read is cut off after the write timeout, by closing the
-// transport. Closing the session ends its listens politely.
+// A peer to which news are due and that reads nothing for the write timeout is cut
+// off, by closing the transport. Closing the session ends its listens politely.
 func (h *Hub) Transport(inner mcp.Transport) mcp.Transport {
 	switch t := inner.(type) {
 	case *mcp.StdioTransport:
@@ -44,6 +44,7 @@ type duplex struct {
 	out frameWriter
 	// writing is held (filled) by whoever writes a message: the hub or the SDK.
 	writing chan struct{}
+	moved   atomic.Pointer[time.Time] // when the peer last took something
 
 	mu      sync.Mutex           // after listener.mu
 	listens map[string]*listener // by their ids
@@ -171,23 +172,62 @@ func (d *duplex) cancel(id jsontext.Value) bool {
 	return true
 }
 
-// exclusive runs f, which writes messages, while nobody else writes. Waiting and
-// writing together may take the write timeout; then the connection is aborted.
+// exclusive runs f, which writes messages, while nobody else writes. When the
+// peer takes nothing for the write timeout, be it of f's or of what f waits for,
+// the connection is aborted.
 func (d *duplex) exclusive(f func() error) error {
-	overdue := make(chan struct{})
-	watchdog := time.AfterFunc(d.hub.opts.WriteTimeout, func() { close(overdue); d.out.abort() })
-	defer watchdog.Stop()
+	stuck := make(chan struct{})
+	stop := d.guard(func() { close(stuck); d.out.abort() })
+	defer stop()
 	select {
 	case d.writing <- struct{}{}:
-	case <-overdue:
+	case <-stuck:
 		return errStuck
 	}
 	defer func() { <-d.writing }()
 	err := f()
-	if isClosed(overdue) {
+	if isClosed(stuck) {
 		return errStuck
 	}
 	return err
+}
+
+// guard calls expired when the peer has taken nothing for the write timeout,
+// unless stop is called before. A peer that is slow to take a large message of
+// the SDK is not stuck.
+func (d *duplex) guard(expired func()) (stop func()) {
+	timeout := d.hub.opts.WriteTimeout
+	began := time.Now()
+	var mu sync.Mutex
+	var timer *time.Timer
+	stopped := false
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(timeout, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		since := began
+		if moved := d.moved.Load(); moved != nil && moved.After(since) {
+			since = *moved
+		}
+		if rest := timeout - time.Since(since); rest > 0 && !stopped {
+			timer.Reset(rest)
+		} else if !stopped {
+			expired()
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		stopped = true
+		timer.Stop()
+	}
+}
+
+// progress notes that the peer has taken something.
+func (d *duplex) progress() {
+	now := time.Now()
+	d.moved.Store(&now)
 }
 
 // hangUp ends all listens silently: the peer has gone.

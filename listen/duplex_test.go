@@ -2,6 +2,7 @@ package listen_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -344,6 +345,36 @@ func TestLinesStuckPeer(t *testing.T) {
 		if got := h.Stats(); got.CutOff != 1 || got.Listens != 1 {
 			t.Errorf("in the end: %+v", got)
 		}
+	})
+}
+
+// A peer that is slow to take a large answer of the SDK is not stuck, however long
+// its listens wait.
+func TestLinesSlowPeer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := newHub(t, nil, nil)
+		l := newLines(t, h, 0)
+		l.send(listenBody(`1`, "a://x"))
+		l.want(ackFrame(`1`, "a://x"))
+		l.send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{` + meta + `,"name":"echo","arguments":{"text":"` + strings.Repeat("x", 300<<10) + `"}}}`)
+		synctest.Wait()
+		begin := time.Now()
+		h.Updated("a://x")
+		var answer []byte
+		for buf := make([]byte, 16<<10); !bytes.HasSuffix(answer, []byte("\n")); {
+			time.Sleep(listen.DefaultWriteTimeout / 3)
+			n, err := l.r.Read(buf)
+			if err != nil {
+				t.Fatalf("cut off after %v: %v", time.Since(begin), err)
+			}
+			answer = append(answer, buf[:n]...)
+		}
+		if time.Since(begin) < 2*listen.DefaultWriteTimeout {
+			t.Error("the answer was read too fast to show anything")
+		}
+		l.want(updateFrame(`1`, "a://x"))
+		l.inStep(`3`)
 	})
 }
 

@@ -221,8 +221,21 @@ func (w *lineWriter) respond(id string, result []byte, e *wireError) error {
 }
 
 func (w *lineWriter) writeLine(b []byte) error {
-	_, err := w.dst.Write(append(b, '\n'))
+	_, err := w.write(append(b, '\n'))
 	return err
+}
+
+// writePart is how much is written at a time, so that progress shows.
+const writePart = 32 << 10
+
+func (w *lineWriter) write(b []byte) (written int, err error) {
+	for written < len(b) && err == nil {
+		var n int
+		n, err = w.dst.Write(b[written:min(len(b), written+writePart)])
+		written += n
+		w.pipe.progress()
+	}
+	return written, err
 }
 
 func (w *lineWriter) abort() {
@@ -237,7 +250,7 @@ type lineSide struct{ w *lineWriter }
 func (s lineSide) Write(b []byte) (int, error) {
 	s.w.pipe.writing <- struct{}{} // everybody who holds it is bounded
 	defer func() { <-s.w.pipe.writing }()
-	return s.w.dst.Write(b)
+	return s.w.write(b)
 }
 
 // Close implements [io.Closer].

@@ -75,6 +75,7 @@ func (c *messageConn) Write(ctx context.Context, m jsonrpc.Message) error {
 		return ctx.Err()
 	}
 	defer func() { <-c.pipe.writing }()
+	defer c.pipe.progress()
 	return c.Connection.Write(ctx, m)
 }
 

@@ -2,15 +2,11 @@ package listen
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"mime"
-	"net"
 	"net/http"
 	"os"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
 
@@ -172,171 +168,6 @@ func setStreamHeader(header http.Header) {
 	header.Set("Content-Type", mimeEventStream)
 	header.Set("Cache-Control", "no-cache, no-transform")
 	header.Set("X-Accel-Buffering", "no") // nginx and its kin hold streams back otherwise
-}
-
-// takeOver returns the connection of an HTTP/1.1 request, or nil where it is not
-// to be had.
-func takeOver(w http.ResponseWriter, r *http.Request) net.Conn {
-	if r.ProtoMajor != 1 || r.ProtoMinor < 1 {
-		return nil
-	}
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return nil
-	}
-	return conn
-}
-
-// sendBuffer is what the kernel may hold of a stream, in bytes. Left alone it
-// grows to megabytes for a peer that does not read, and then the peer is found
-// out late and holds news that are long stale.
-const sendBuffer = 64 << 10
-
-func (h *Hub) newConnSink(conn net.Conn) *connSink {
-	s := &connSink{hub: h, conn: conn}
-	// Only of these exact types is it known that nothing (TLS, a counter, a
-	// limiter) stands between Write and the descriptor.
-	var sys syscall.Conn
-	switch c := conn.(type) {
-	case *net.TCPConn:
-		_ = c.SetWriteBuffer(sendBuffer)
-		sys = c
-	case *net.UnixConn:
-		sys = c
-	}
-	if sys != nil && canWriteNow {
-		s.raw, _ = sys.SyscallConn()
-	}
-	return s
-}
-
-// serveConn writes the head of the response and the ack itself, and leaves
-// behind one small goroutine that waits for the peer to go.
-func (h *Hub) serveConn(l *listener, conn net.Conn, header http.Header, ack []byte) {
-	s := h.newConnSink(conn)
-	if !l.attach(s) {
-		s.close(l)
-		l.abandon()
-		return
-	}
-	if err := s.writeBy(append(appendHead(nil, header), sealChunk(append(make([]byte, chunkHead), ack...))...)); err != nil {
-		l.abandon()
-		return
-	}
-	h.begin(l)
-	h.spawn(func() { awaitHangUp(conn); l.leave() })
-}
-
-func appendHead(dst []byte, header http.Header) []byte {
-	header = header.Clone() // what middlewares have set stays
-	setStreamHeader(header)
-	header.Del("Content-Length")
-	header.Set("Transfer-Encoding", "chunked")
-	header.Set("Connection", "close")
-	header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
-	var b strings.Builder
-	b.WriteString("HTTP/1.1 200 OK\r\n")
-	_ = header.Write(&b) // a Builder takes everything
-	b.WriteString("\r\n")
-	return append(dst, b.String()...)
-}
-
-// maxTrailing is the number of bytes that a peer may send after its request,
-// where nothing belongs.
-const maxTrailing = 4 << 10
-
-// awaitHangUp returns when the peer has closed the connection, or we have, or the
-// peer sends what it should not.
-func awaitHangUp(conn net.Conn) {
-	var total int
-	for buf := make([]byte, 64); total <= maxTrailing; {
-		n, err := conn.Read(buf)
-		if err != nil {
-			return
-		}
-		total += n
-	}
-}
-
-// writerSink is a stream behind a ResponseWriter.
-type writerSink struct {
-	hub  *Hub
-	w    http.ResponseWriter
-	rc   *http.ResponseController
-	done chan struct{} // closed by close
-
-	mu sync.Mutex // one write at a time, and none after the handler has returned
-}
-
-var _ blockingSink = (*writerSink)(nil)
-
-// serveWriter streams until the listen ends or the peer goes.
-func (h *Hub) serveWriter(l *listener, w http.ResponseWriter, r *http.Request, ack []byte) {
-	s := &writerSink{hub: h, w: w, rc: http.NewResponseController(w), done: make(chan struct{})}
-	if !l.attach(s) {
-		l.abandon()
-		return
-	}
-	setStreamHeader(w.Header())
-	if err := s.writeBy(ack); err != nil {
-		l.abandon()
-		return
-	}
-	h.begin(l)
-	select {
-	case <-r.Context().Done():
-		l.leave()
-	case <-s.done:
-	}
-	s.mu.Lock() // a write under way ends within the write timeout
-	defer s.mu.Unlock()
-	s.w = nil
-}
-
-func (s *writerSink) schedule(l *listener) {
-	s.hub.spawn(func() { l.drain(s) })
-}
-
-func (s *writerSink) write(l *listener, r *round) error {
-	return s.writeBy(appendRound(nil, l.id, r))
-}
-
-func (s *writerSink) writeBy(b []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.w == nil {
-		return net.ErrClosed
-	}
-	deadline := time.Now().Add(s.hub.opts.WriteTimeout)
-	_ = s.rc.SetWriteDeadline(deadline)
-	_, err := s.w.Write(b)
-	if err == nil {
-		err = s.rc.Flush()
-	}
-	if err != nil && !time.Now().Before(deadline) { // HTTP/2 has other words for it
-		return fmt.Errorf("%w: %w", errStuck, err)
-	}
-	// On HTTP/2 a deadline that passes between two writes resets the stream.
-	_ = s.rc.SetWriteDeadline(time.Time{})
-	return err
-}
-
-func (s *writerSink) close(*listener) { close(s.done) }
-
-// canFlush reports whether a ResponseWriter passes on what it gets, by the same
-// search that [http.ResponseController] does. Asking for a flush would send the
-// status line.
-func canFlush(w http.ResponseWriter) bool {
-	for {
-		switch t := w.(type) {
-		case interface{ FlushError() error }, http.Flusher:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = t.Unwrap()
-		default:
-			return false
-		}
-	}
 }
 
 // noSink stands in until the way to the peer is known.

@@ -17,11 +17,11 @@ type fakeSource struct {
 	// onWatch, when set, runs in Watch before it answers.
 	onWatch func(ctx context.Context) error
 
-	mu       sync.Mutex
-	changed  map[string]func()
-	starts   int
-	stops    int
-	lifeErr  func() error // of the context of the last Watch
+	mu      sync.Mutex
+	changed map[string]func()
+	starts  int
+	stops   int
+	lifeErr func() error // of the context of the last Watch
 }
 
 func newFakeSource(scheme string) *fakeSource {

@@ -3,10 +3,7 @@ package listen
 import (
 	"bytes"
 	"errors"
-	"net"
 	"sync"
-	"syscall"
-	"time"
 )
 
 // errWouldBlock says that a peer's buffer is full.
@@ -127,62 +124,3 @@ func (w *rawWriter) once(fd uintptr) bool {
 	}
 	return true
 }
-
-// connSink is a connection of HTTP/1.1 that the hub has taken over from
-// net/http, which then needs neither goroutine nor buffers for it.
-type connSink struct {
-	hub  *Hub
-	conn net.Conn
-	raw  syscall.RawConn // nil where one may not write past conn
-}
-
-var _ blockingSink = (*connSink)(nil)
-
-func (s *connSink) schedule(l *listener) {
-	if s.raw != nil {
-		s.hub.writers.push(l)
-		return
-	}
-	s.hub.spawn(func() { l.drain(s) })
-}
-
-func (s *connSink) append(buf []byte, l *listener, r *round) []byte {
-	buf = append(buf, make([]byte, chunkHead)...)
-	buf = sealChunk(appendRound(buf, l.id, r))
-	if r.last {
-		buf = append(buf, lastChunk...)
-	}
-	return buf
-}
-
-func (s *connSink) write(l *listener, r *round) error {
-	return s.writeBy(s.append(nil, l, r))
-}
-
-// catchUp writes what a full buffer did not take, then all news until there is
-// none, and so gives the listener back to the writers.
-func (s *connSink) catchUp(l *listener, rest []byte, last bool) {
-	if err := s.writeBy(rest); err != nil {
-		l.cut(err)
-		return
-	}
-	if last {
-		l.leave()
-		return
-	}
-	l.drain(s)
-}
-
-// writeBy writes within the write timeout.
-func (s *connSink) writeBy(b []byte) error {
-	if err := s.conn.SetWriteDeadline(time.Now().Add(s.hub.opts.WriteTimeout)); err != nil {
-		return err
-	}
-	if _, err := s.conn.Write(b); err != nil {
-		return err
-	}
-	// An old deadline would fail the next write of the writers.
-	return s.conn.SetWriteDeadline(time.Time{})
-}
-
-func (s *connSink) close(*listener) { _ = s.conn.Close() }
