@@ -1,0 +1,229 @@
+package interop
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/scripted"
+	"github.com/ossicle/ossicle/notice"
+)
+
+// Agents that are not installed are skipped, unless OSSICLE_REQUIRE_AGENTS names
+// them (a comma-separated list, or "all"). They are looked for in node_modules
+// here and upwards, and below OSSICLE_AGENTS_DIR.
+const (
+	envRequireAgents = "OSSICLE_REQUIRE_AGENTS"
+	envAgentsDir     = "OSSICLE_AGENTS_DIR"
+)
+
+// slowTurn is how long a turn with a notice lasts, so that a change can come
+// during it.
+const slowTurn = 3 * time.Second
+
+// hosted is an agent that ossicle run hosts.
+type hosted struct {
+	name string
+	// start returns its command and environment.
+	start func(t *testing.T) (command string, env []string)
+}
+
+func hostedAgents() []hosted {
+	return []hosted{
+		{"mock-agent", func(t *testing.T) (string, []string) {
+			t.Helper()
+			return program + " mock-agent --mode slow=" + slowTurn.String(), nil
+		}},
+		{"mock-agent async", func(t *testing.T) (string, []string) {
+			t.Helper()
+			return program + " mock-agent --mode async,legacy,slow=" + slowTurn.String(), nil
+		}},
+		{"codex-acp", func(t *testing.T) (string, []string) {
+			t.Helper()
+			main := installedAgent(t, "codex-acp", "@agentclientprotocol/codex-acp/dist/index.js")
+			home := t.TempDir()
+			writeFile(t, filepath.Join(home, "config.toml"), fmt.Sprintf(`model = "gpt-5"
+model_provider = "scripted"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.scripted]
+name = "scripted"
+base_url = "%s/v1"
+wire_api = "responses"
+requires_openai_auth = false
+`, slowModel(t)))
+			// Any other mode lets a model judge the tool calls.
+			return node(t) + " " + main, []string{
+				"CODEX_HOME=" + home, "MODEL_PROVIDER=scripted", "NO_BROWSER=1", "INITIAL_AGENT_MODE=agent-full-access",
+			}
+		}},
+	}
+}
+
+// slowModel is a scripted model that takes its time over notices.
+func slowModel(t *testing.T) string {
+	t.Helper()
+	model, err := scripted.Start(t.Context(), &scripted.Options{Reply: func(turn scripted.Turn) scripted.Reply {
+		r := scripted.Words(turn)
+		if strings.Contains(turn.User, "</watch-event>") {
+			r.Delay = slowTurn
+		}
+		return r
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(model.Close)
+	return model.URL()
+}
+
+func installedAgent(t *testing.T, name, path string) string {
+	t.Helper()
+	var roots []string
+	if dir := os.Getenv(envAgentsDir); dir != "" {
+		below, _ := filepath.Glob(filepath.Join(dir, "*"))
+		roots = append(append(roots, dir), below...)
+	}
+	for here := root(t); ; here = filepath.Dir(here) {
+		roots = append(roots, here)
+		if here == filepath.Dir(here) {
+			break
+		}
+	}
+	for _, dir := range roots {
+		p := filepath.Join(dir, "node_modules", filepath.FromSlash(path))
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	required := os.Getenv(envRequireAgents)
+	if required == "all" || required == "1" || slices.Contains(strings.Split(required, ","), name) {
+		t.Fatalf("%s is not installed", name)
+	}
+	t.Skipf("%s is not installed", name)
+	return ""
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// conversation is a session in a process of its own, that prints JSON.
+type conversation struct {
+	*child
+
+	updates []agent.Update
+}
+
+// until reads updates until one matches.
+func (c *conversation) until(what string, match func(agent.Update) bool) agent.Update {
+	c.t.Helper()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		select {
+		case line, ok := <-c.lines:
+			var u agent.Update
+			if !ok || json.Unmarshal([]byte(line), &u) != nil {
+				c.t.Fatalf("no %s; it said:\n%s", what, c.output())
+			}
+			c.updates = append(c.updates, u)
+			if match(u) {
+				return u
+			}
+		case <-timer.C:
+			c.t.Fatalf("no %s in %s; it said:\n%s", what, patience, c.output())
+		}
+	}
+}
+
+// reply waits for the end of a run and returns what it said.
+func (c *conversation) reply(run string) string {
+	c.t.Helper()
+	ended := func(u agent.Update) bool { return u.Event == agent.EventRunEnded && u.Run == run }
+	if !slices.ContainsFunc(c.updates, ended) {
+		c.until("end of "+run, ended)
+	}
+	for _, u := range c.updates {
+		if u.Event == agent.EventReply && u.Run == run {
+			return u.Text
+		}
+	}
+	return ""
+}
+
+func event(name string) func(agent.Update) bool {
+	return func(u agent.Update) bool { return u.Event == name }
+}
+
+// From a program that the model writes to a turn, with real processes: the
+// agent watches with a filter of its own; another process changes a note; one
+// turn follows, with the filter's line; a change during that turn makes exactly
+// one more.
+//
+// W-003, W-069, W-143, W-144.
+func TestAgentsHearOfChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts agents")
+	}
+	for _, a := range hostedAgents() {
+		t.Run(a.name, func(t *testing.T) {
+			t.Parallel()
+			command, env := a.start(t)
+			url, data := memoHTTP(t), t.TempDir()
+			c := &conversation{child: start(t, env, program, "run", "--agent", command, "--mcp-http", url, "--quiet", "200ms",
+				"--policy", "allow", "--data", data, "--dir", t.TempDir(), "--session", "s", "--json")}
+			code, err := json.Marshal(map[string]string{
+				"code": `await watch_start(name="notes", uri="memo://notes", on_event='''f"{event['key']} is now {event['new']}"''')`,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.say("CALL run_code " + string(code))
+			if r := c.until("reply", event(agent.EventReply)); !strings.Contains(r.Text, `"shape"`) || r.Error != "" {
+				t.Fatalf("run_code answered %q %s", r.Text, r.Error)
+			}
+			c.until("end", event(agent.EventRunEnded))
+
+			must(t, "call", "memo_set", "key=todo", "value=tea", "--mcp-http", url)
+			first := c.until("turn", event(agent.EventRunStarted))
+			must(t, "call", "memo_set", "key=todo", "value=milk", "--mcp-http", url)
+			ended := c.until("end of the turn", event(agent.EventRunEnded))
+			if r := c.reply(first.Run); !strings.Contains(r, "todo is now tea") || strings.Contains(r, "milk") {
+				t.Errorf("the first turn said %q", r)
+			}
+			second := c.until("follow-up", event(agent.EventRunStarted))
+			if r := c.reply(second.Run); !strings.Contains(r, "todo is now milk") || strings.Contains(r, "tea") {
+				t.Errorf("the second turn said %q", r)
+			}
+			c.say("SAY that is all")
+			last := c.until("last turn", event(agent.EventRunStarted))
+			if len(last.Inputs) != 1 || len(last.Notices) != 0 {
+				t.Errorf("a turn more: %+v", last)
+			}
+			var inbox struct {
+				Pending int             `json:"pending"`
+				Notices []notice.Record `json:"notices"`
+			}
+			if err := json.Unmarshal([]byte(must(t, "inbox", "list", "--data", data, "--json")), &inbox); err != nil {
+				t.Fatal(err)
+			}
+			switch n := inbox.Notices; {
+			case inbox.Pending != 0 || len(n) != 2 || n[0].State != notice.Seen || n[1].State != notice.Seen:
+				t.Errorf("inbox %+v", inbox)
+			case !n[0].CreatedAt.Before(ended.Time):
+				t.Errorf("the second change came after the turn: it proves nothing")
+			}
+		})
+	}
+}
