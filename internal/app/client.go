@@ -13,6 +13,10 @@ import (
 	"github.com/ossicle/ossicle/watch"
 )
 
+// connectTime bounds one connection: a server that is fetched when it is first
+// run ("npx -y …") takes its time.
+const connectTime = time.Minute
+
 // Budgets of the teardown.
 const (
 	consentBudget = time.Second
@@ -60,7 +64,7 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 		sink = watch.SinkFunc(func(context.Context, watch.Notice) error { return nil })
 	}
 	client := &Client{}
-	opts := &mcpclient.Options{LegacyWatch: c.Watch.LegacyWatch, Logger: log}
+	opts := &mcpclient.Options{LegacyWatch: c.Watch.LegacyWatch, ConnectTimeout: connectTime, Logger: log}
 	if o.Authorize != nil {
 		asking, err := newConsent(context.Background(), o.Authorize)
 		if err != nil {
