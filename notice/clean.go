@@ -52,12 +52,16 @@ func plain(s string) string {
 // entity matches an ampersand that would be read as an escape of ours.
 var entity = regexp.MustCompile(`&(#[0-9xX]|[a-zA-Z]+;)`)
 
-// attribute makes s safe between double quotes, on one line.
-func attribute(s string, limit int) string {
+// Plain makes one visible line of at most limit runes of a text from outside.
+// It is for places that hold data by themselves, such as a header, an
+// environment variable or a JSON string; it escapes nothing.
+func Plain(s string, limit int) string {
 	s = cut(s, 8*limit) // of what is that long only the beginning is shown
-	s = clip(strings.Join(strings.Fields(plain(s)), " "), limit)
-	return attributes.Replace(s)
+	return clip(strings.Join(strings.Fields(plain(s)), " "), limit)
 }
+
+// attribute makes s safe between double quotes, on one line.
+func attribute(s string, limit int) string { return attributes.Replace(Plain(s, limit)) }
 
 var attributes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
 

@@ -62,7 +62,7 @@ func (in *Inbox) deliver(ctx context.Context, d *desk, r int, c Claimed) error {
 			return err
 		}
 		return in.release(ctx, d, c, r, offerBusy, "")
-	case err == nil, timedOut && best != Persisted:
+	case err == nil, errors.Is(err, ErrUncertain), timedOut && best != Persisted:
 		return in.store.Extend(ctx, d.agent, c.Delivery, time.Now().Add(route.Patience))
 	}
 	in.log.WarnContext(ctx, "notice.offer_failed", attrAgent(d.agent), attrAdapter(c.Adapter), attrDelivery(c.Delivery), attrErr(err))

@@ -150,6 +150,22 @@ func TestAbortedTurn(t *testing.T) {
 	})
 }
 
+// A lost answer is waited for like a swallowed push, and proves nothing.
+func TestUncertain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		host := noticetest.NewHost("host")
+		host.WakeFunc = func(context.Context, notice.Delivery, func(notice.State)) (notice.State, error) {
+			return "", fmt.Errorf("post: connection reset (%w)", notice.ErrUncertain)
+		}
+		d := newDesk(t, noticetest.NewStore(), nil, notice.Route{Waker: host, Patience: time.Minute})
+		d.post("n1")
+		after(time.Minute - time.Second)
+		equal(t, []any{len(host.Deliveries()), d.state("n1")}, []any{1, notice.Persisted})
+		after(time.Second)
+		equal(t, len(host.Deliveries()), 2)
+	})
+}
+
 // A wake that outlives its time and has begun a turn is waited for; one that
 // proved nothing has failed.
 func TestWakeTimeout(t *testing.T) {

@@ -222,7 +222,7 @@ type Waker interface {
 	// when no more is to be expected: Notified, Woken or Seen. As proof comes
 	// in on the way it calls proved, until it returns. After an error the
 	// notices are offered again, by this or the next adapter: an aborted turn
-	// is an error, a *BusyError costs nothing.
+	// is an error, a *BusyError costs nothing, ErrUncertain gives it time.
 	Wake(ctx context.Context, d Delivery, proved func(State)) (State, error)
 }
 

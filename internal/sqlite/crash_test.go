@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -57,6 +58,11 @@ func crashLife() error {
 		return err
 	}
 	db.stepped = step
+	if mode == "hook" {
+		_, err := wake.Digest(ctx, notice.New(db.Notices(), nil), "a", nil, steppedWriter{step}, &wake.HookOptions{Lease: time.Millisecond})
+		fmt.Fprintln(os.Stderr, steps.Load())
+		return errors.Join(err, db.Close())
+	}
 	store := &signalling{Notices: db.Notices(), moved: make(chan struct{}, 1)}
 	in := notice.New(store, &notice.Options{MaxOffers: 1000})
 	host := &fileHost{step: step}
@@ -260,6 +266,81 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	t.Logf("killed %d times", killed)
 	live(t, dir, "asked", 0)
 	checkAfterwards(t, dir, 0)
+}
+
+// steppedWriter is the standard output of a hook.
+type steppedWriter struct{ step func() }
+
+func (w steppedWriter) Write(b []byte) (int, error) {
+	w.step()
+	n, err := os.Stdout.Write(b)
+	w.step()
+	return n, err
+}
+
+// D-4, D-13: a hook killed at every step. Its host takes what it printed only if
+// it ended well, as hosts do. The commit that marks is its last step: what
+// follows it is the end of the process.
+func TestHookKilledAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts many processes")
+	}
+	t.Parallel()
+	last := 2
+	for step := 1; step < last; step++ {
+		dir := t.TempDir()
+		db := open(t, filepath.Join(dir, "ossicle.db"), nil)
+		in := notice.New(db.Notices(), nil)
+		if err := in.Register(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range crashIDs() {
+			if _, err := in.Post(t.Context(), notice.Notice{ID: id, Agent: "a", Source: notice.SourceFeed, Title: id, Text: "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var taken string
+		for _, die := range []int{step, step, 0, 0} {
+			text, steps := hook(t, dir, die)
+			taken += text
+			last = max(last, steps) // of one that had something to show
+		}
+		for _, id := range crashIDs() {
+			if n := strings.Count(taken, `name="`+id+`"`); n != 1 {
+				t.Fatalf("killed at step %d: %s was shown %d times", step, id, n)
+			}
+		}
+	}
+	t.Logf("killed at %d steps", last-1)
+	if last < 15 {
+		t.Error("the walk is not what it should be")
+	}
+}
+
+// hook runs one, and returns what its host takes and how many steps it took.
+func hook(t *testing.T, dir string, die int) (text string, steps int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=hook:%d", crashEnv, die))
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGKILL {
+		return "", 0
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	steps, err = strconv.Atoi(strings.TrimSpace(stderr.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdout.String(), steps
 }
 
 func checkAfterwards(t *testing.T, dir string, step int) {

@@ -315,7 +315,7 @@ func testList(t *testing.T, s *suite) {
 		s.equal(all(notice.Query{Agent: "a", Limit: limit}), a)
 		s.equal(all(notice.Query{Limit: limit}), append(slices.Clone(a), "b0"))
 		s.equal(all(notice.Query{Agent: "a", Limit: limit, Newest: true}), []string{"a6", "a5", "a4", "a3", "a2", "a1", "a0"})
-		s.equal(all(notice.Query{Agent: "a", Limit: limit, States: []notice.State{notice.Seen, notice.Dead}}), []string{"a1", "a2", "a4"})
+		s.equal(all(notice.Query{Agent: "a", Limit: limit, States: []notice.State{notice.Seen, notice.Dead, notice.Seen}}), []string{"a1", "a2", "a4"})
 		s.equal(all(notice.Query{Limit: limit, States: []notice.State{notice.Dead}, Newest: true}), []string{"a4", "a1"})
 		s.equal(all(notice.Query{Limit: limit, Source: notice.SourceFeed}), []string(nil))
 		s.equal(all(notice.Query{Limit: limit, Source: notice.SourceWatch, Agent: "b"}), []string{"b0"})
