@@ -255,6 +255,35 @@ func TestUnreadableStateIsSetAside(t *testing.T) {
 	}
 }
 
+// What is no regular file (a directory, because somebody slipped) is neither
+// moved nor written over, and the notice says that nothing is saved.
+func TestStatePathIsNoFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "home")
+	kept := filepath.Join(path, "precious")
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(kept, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stateful(t, path, nil, func(t *testing.T, h *harness) {
+		got := h.Restore(t.Context())
+		n := h.sink.Next(t)
+		if n.Kind != watch.KindRestored || !strings.Contains(n.Text(), "watches are not saved") {
+			t.Errorf("%+v, notice %v", got, n.Lines)
+		}
+		h.start(t, "a", notes, "")
+		h.quiet(t)
+	})
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+	if around, _ := filepath.Glob(path + "*"); len(around) != 1 {
+		t.Errorf("beside it: %v", around)
+	}
+}
+
 // A start before Restore does not cost the saved specifications.
 func TestStartBeforeRestore(t *testing.T) {
 	t.Parallel()

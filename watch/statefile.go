@@ -34,7 +34,7 @@ type stateFile struct {
 	mu       sync.Mutex // one load or write at a time
 	loaded   bool
 	problem  string // why the file was set aside, for the restore notice
-	disabled bool   // the file could neither be read nor set aside: it is left alone
+	disabled bool   // there is something that must be left alone: nothing is written
 }
 
 type stateContent struct {
@@ -42,12 +42,21 @@ type stateContent struct {
 	Watches []spec `json:"watches"`
 }
 
+// errNotRegular: the path leads to a directory, a device or the like, which is
+// a slip of whoever gave it and not a file of ours.
+var errNotRegular = errors.New("read watch state: not a regular file")
+
 // load reads the file. A file that cannot be understood is set aside, so that
-// nothing is overwritten (W-137).
+// nothing is overwritten (W-137); what is no file at all is left where it is.
 func (f *stateFile) load() []spec {
 	specs, err := f.read()
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return specs
+	}
+	if errors.Is(err, errNotRegular) {
+		f.disabled = true
+		f.problem = fmt.Sprintf("the watch state file %s cannot be used (%v); watches are not saved", f.path, err)
+		return nil
 	}
 	aside := fmt.Sprintf("%s.unreadable-%s", f.path, time.Now().UTC().Format("20060102T150405.000Z"))
 	if moveErr := os.Rename(f.path, aside); moveErr != nil {
@@ -64,8 +73,11 @@ func (f *stateFile) read() ([]spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxStateFile {
-		return nil, fmt.Errorf("read watch state: not a regular file of at most %d bytes", maxStateFile)
+	if !info.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	if info.Size() > maxStateFile {
+		return nil, fmt.Errorf("read watch state: %d bytes, more than %d", info.Size(), maxStateFile)
 	}
 	raw, err := os.ReadFile(f.path)
 	if err != nil {
