@@ -38,7 +38,7 @@ func run(limit int) error {
 		bounded bool
 	}{
 		{"one line, memo", []notice.Notice{one("notes", "memo://notes", "ADDED todo")}, true},
-		{"one line, Kubernetes", []notice.Notice{one("cm", "kcp-events://watch/root:app/configmaps?namespace=*", "added default/final-check")}, true},
+		{"one line, a long URI", []notice.Notice{one("cm", "kcp-events://watch/root:app/configmaps?namespace=*", "added default/final-check")}, false},
 		{"twenty lines", []notice.Notice{one("notes", "memo://notes", strings.TrimSuffix(strings.Repeat("MODIFIED todo (tea→coffee)\n", 20), "\n"))}, false},
 		{"a hundred notices", many(one), false},
 	} {
