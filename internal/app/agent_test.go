@@ -43,7 +43,7 @@ func newBoard(t *testing.T) *board {
 	}
 	server := httptest.NewServer(host.MCP.Handler())
 	t.Cleanup(func() {
-		_ = host.Close(context.Background())
+		_ = host.Close(context.WithoutCancel(t.Context()))
 		server.Close()
 	})
 	return &board{store: store, specs: []mcpclient.Spec{{Name: "memo", URL: server.URL}}}
@@ -70,7 +70,7 @@ func testAgents(t *testing.T, dir string) *Agents {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := a.Close(context.Background()); err != nil {
+		if err := a.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})

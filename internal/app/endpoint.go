@@ -198,6 +198,7 @@ func (r endpointRoot) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-func (e *Endpoint) logFailure(ctx context.Context, message, session string, err error) {
-	e.log.LogAttrs(ctx, slog.LevelWarn, message, logattr.Session(session), logattr.Err(err))
+// logFailure says which step of a session's attachment failed.
+func (e *Endpoint) logFailure(ctx context.Context, step, session string, err error) {
+	e.log.LogAttrs(ctx, slog.LevelWarn, "endpoint failed", logattr.Session(session), logattr.Reason(step), logattr.Err(err))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/mcpserver"
 	"github.com/ossicle/ossicle/internal/version"
+	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/notice"
 )
@@ -78,7 +79,7 @@ func mount(t agent.Tool) mcpserver.Tool {
 func (a *attachment) close(ctx context.Context) {
 	a.leave()
 	if err := a.server.Shutdown(ctx); err != nil {
-		a.e.logFailure(ctx, "attachment did not end in time", a.session, err)
+		a.e.logFailure(ctx, "end an attachment", a.session, err)
 	}
 	a.sources.Close()
 }
@@ -126,15 +127,12 @@ func (a *attachment) piggyback(next mcp.MethodHandler) mcp.MethodHandler {
 		if !a.open(id) {
 			return res, nil
 		}
-		pull, perr := a.e.inbox.Pull(ctx, a.session, "piggyback", nil)
+		pull, perr := wake.Append(ctx, a.e.inbox, a.session, result)
 		switch {
 		case perr != nil:
-			a.e.logFailure(ctx, "inbox could not be read for a result", a.session, perr)
-		case len(pull.Notices) == 0:
+			a.e.logFailure(ctx, "read the inbox for a result", a.session, perr)
 		case !a.ride(id, pull): // the client went away meanwhile
 			a.note(context.WithoutCancel(ctx), pull.Release)
-		default:
-			result.Content = append(result.Content, &mcp.TextContent{Text: pull.Text()})
 		}
 		return res, nil
 	}
@@ -163,7 +161,7 @@ func (a *attachment) note(ctx context.Context, note func(context.Context) error)
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	if err := note(ctx); err != nil {
-		a.e.logFailure(ctx, "inbox could not note what a result showed", a.session, err)
+		a.e.logFailure(ctx, "note what a result showed", a.session, err)
 	}
 }
 

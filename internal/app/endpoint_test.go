@@ -59,7 +59,7 @@ func testEndpoint(t *testing.T, in *notice.Inbox) *Endpoint {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := e.Close(context.Background()); err != nil {
+		if err := e.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})

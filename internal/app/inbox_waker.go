@@ -101,7 +101,7 @@ func (w *sessionWaker) Wake(ctx context.Context, d notice.Delivery, proved func(
 func (w *sessionWaker) pull(ctx context.Context, user bool) []agent.Waiting {
 	p, err := w.inbox.Pull(ctx, w.session.ID(), sessionAdapter, &notice.PullOptions{User: user, Limit: sessionBatch})
 	if err != nil {
-		w.warn("inbox could not be read for a turn", err)
+		w.warn("read what waits for a turn", err)
 		return nil
 	}
 	var ids []string
@@ -126,7 +126,7 @@ func (w *sessionWaker) settle(p *notice.Pull, o *offer) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
 	if err := p.Release(ctx); err != nil {
-		w.warn("inbox could not take notices back", err)
+		w.warn("take notices back", err)
 	}
 }
 
@@ -138,12 +138,13 @@ func (w *sessionWaker) note(seen ...string) {
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
 	defer cancel()
 	if err := w.inbox.Seen(ctx, w.session.ID(), sessionAdapter, seen...); err != nil {
-		w.warn("inbox could not note what a turn showed", err)
+		w.warn("note what a turn showed", err)
 	}
 }
 
-func (w *sessionWaker) warn(message string, err error) {
-	w.log.LogAttrs(context.Background(), slog.LevelWarn, message, logattr.Session(w.session.ID()), logattr.Err(err))
+// warn says which step between the inbox and the session failed.
+func (w *sessionWaker) warn(step string, err error) {
+	w.log.LogAttrs(context.Background(), slog.LevelWarn, "inbox failed", logattr.Session(w.session.ID()), logattr.Reason(step), logattr.Err(err))
 }
 
 // offer gathers what becomes of notices that a session was given together.

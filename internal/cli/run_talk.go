@@ -77,9 +77,7 @@ func (t *talk) run(ctx context.Context, one *app.Agent, prompt string) error {
 	if quit, err := t.listen(ctx); quit || err != nil {
 		return err
 	}
-	if err := t.linger(ctx); err != nil {
-		return err
-	}
+	t.linger(ctx)
 	return verdict(ctx, first)
 }
 
@@ -123,20 +121,17 @@ func (t *talk) listen(ctx context.Context) (quit bool, err error) {
 
 // linger goes on while a watch exists: after each run it looks whether there is
 // anything left to wait for.
-func (t *talk) linger(ctx context.Context) error {
+func (t *talk) linger(ctx context.Context) {
 	for {
-		if err := t.session.WaitIdle(ctx); err != nil {
-			return nil //nolint:nilerr // ctx has ended: a signal
-		}
-		if t.one.Watching() == 0 && t.session.CloseIfIdle() {
-			return nil
+		if t.session.WaitIdle(ctx) != nil || t.one.Watching() == 0 && t.session.CloseIfIdle() {
+			return
 		}
 		select {
 		case <-t.ran:
 		case <-t.session.Done():
-			return nil
+			return
 		case <-ctx.Done():
-			return nil
+			return
 		}
 	}
 }

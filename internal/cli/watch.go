@@ -31,6 +31,9 @@ type watchFlags struct {
 	exec     string
 	execTime time.Duration
 	legacy   bool
+	inbox    string
+	data     string
+	wake     wakeFlags
 }
 
 func newWatch(e *env) *cobra.Command {
@@ -61,10 +64,13 @@ evaluates to (or prints) is one line of the notice; None drops the event.`,
 	flags.StringVar(&f.exec, "exec", "", "run this shell command for each notice, its lines on standard input, $OSSICLE_WATCH and $OSSICLE_URI set")
 	flags.DurationVar(&f.execTime, "exec-time", DefaultExecTime, "end the command after this long")
 	flags.BoolVar(&f.legacy, "legacy-watch", false, "also watch servers older than MCP 2026-07-28, by resources/subscribe")
+	flags.StringVar(&f.inbox, "inbox", "", "keep the notices in the inbox of this agent, for its hook or for --wake, and print them too")
+	flags.StringVar(&f.data, "data", "", "data directory of --inbox (default $OSSICLE_HOME)")
+	f.wake.register(cmd)
 	return cmd
 }
 
-func (f *watchFlags) run(ctx context.Context, e *env, uris []string) error {
+func (f *watchFlags) run(ctx context.Context, e *env, uris []string) (err error) {
 	requests, err := f.requests(uris)
 	if err != nil {
 		return &usageError{err}
@@ -78,6 +84,11 @@ func (f *watchFlags) run(ctx context.Context, e *env, uris []string) error {
 	if f.exec != "" {
 		out.command = &command{line: f.exec, limit: f.execTime, out: e.Out, err: e.Err}
 	}
+	done, err := f.deliver(ctx, e, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, done(context.WithoutCancel(ctx))) }()
 	adjust := func(c *config.Config) { f.adjust(c, len(requests)) }
 	return f.servers.withClient(ctx, e, app.ClientOptions{Sink: out, StatePath: f.state}, adjust, func(client *app.Client) error {
 		out.watches = client.Watches
@@ -94,6 +105,30 @@ func (f *watchFlags) run(ctx context.Context, e *env, uris []string) error {
 		}
 		return errInterrupted
 	})
+}
+
+// deliver opens the inbox of --inbox and its adapters.
+func (f *watchFlags) deliver(ctx context.Context, e *env, out *noticePrinter) (done func(context.Context) error, err error) {
+	if f.inbox == "" {
+		if len(f.wake.specs) > 0 || f.data != "" {
+			return nil, &usageError{errors.New("--wake and --data go with --inbox")}
+		}
+		return func(context.Context) error { return nil }, nil
+	}
+	wakers, err := f.wake.wakers(e)
+	if err != nil {
+		return nil, err
+	}
+	c, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	d, err := app.NewDelivery(ctx, c, f.data, f.inbox, wakers, e.log)
+	if err != nil {
+		return nil, err
+	}
+	out.inbox = d
+	return d.Close, nil
 }
 
 // errEnough ends a watch that has printed its --count notices.
@@ -193,6 +228,7 @@ type noticePrinter struct {
 	env     *env
 	watches *watch.Manager
 	command *command      // nil prints
+	inbox   watch.Sink    // gets what happened first; may be nil
 	left    int           // notices until done; 0 from the beginning is no limit
 	done    func()        // called after the last of them
 	failed  chan struct{} // closed when no watch runs any more
@@ -223,6 +259,11 @@ func (p *noticePrinter) Notify(ctx context.Context, n watch.Notice) error {
 }
 
 func (p *noticePrinter) deliver(ctx context.Context, n watch.Notice) error {
+	if p.inbox != nil {
+		if err := p.inbox.Notify(ctx, n); err != nil {
+			return err
+		}
+	}
 	if p.command != nil && n.Kind == watch.KindEvents {
 		err := p.command.run(ctx, n)
 		if err != nil {

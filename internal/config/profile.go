@@ -49,7 +49,7 @@ func (p *profile) build(name string) (Profile, error) {
 	}
 	var err error
 	if !p.Servers.IsZero() {
-		if out.Profile.Servers, err = servers(&p.Servers); err != nil {
+		if out.Servers, err = servers(&p.Servers); err != nil {
 			return out, fmt.Errorf("profiles.%s: %w", name, err)
 		}
 	}
