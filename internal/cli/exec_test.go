@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ossicle/ossicle/watch"
+)
+
+var aNotice = watch.Notice{Watch: "n", URI: "memo://notes", Lines: []string{"ADDED todo"}}
+
+// A signal to us ends a command that would rather go on, within the time that
+// the watch engine waits for its sink, and the error does not blame the limit.
+func TestExecEndsWithContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &command{line: `trap "" TERM INT; echo on; cat; while :; do sleep 60; done`, limit: time.Hour, out: writerFunc(func(b []byte) (int, error) {
+		if bytes.Contains(b, []byte("on")) {
+			cancel()
+		}
+		return len(b), nil
+	}), err: io.Discard}
+	begin := time.Now()
+	err := c.run(ctx, aNotice)
+	if took := time.Since(begin); took > watch.DefaultCloseTime {
+		t.Errorf("ended after %s, and the engine waits for %s", took, watch.DefaultCloseTime)
+	}
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "1h") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestExecEndsAtLimit(t *testing.T) {
+	t.Parallel()
+	c := &command{line: "sleep 60", limit: 100 * time.Millisecond, out: io.Discard, err: io.Discard}
+	if err := c.run(t.Context(), aNotice); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "ended after 100ms") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+// What a command leaves running in a session of its own holds the pipe open;
+// that holds up neither the next notice nor our end.
+func TestExecLeavesDaemon(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("no setsid here")
+	}
+	for _, daemon := range []string{"sleep 20", "timeout 20 yes"} {
+		var out bytes.Buffer
+		c := &command{line: "cat; setsid " + daemon + " 2>/dev/null & sleep 0.05", limit: time.Minute, out: &out, err: io.Discard}
+		begin := time.Now()
+		if err := c.run(t.Context(), aNotice); err != nil {
+			t.Errorf("%s: %v", daemon, err)
+		}
+		if took := time.Since(begin); took > 10*time.Second {
+			t.Errorf("%s: waited %s", daemon, took)
+		}
+		if out.Len() > 8*execRest {
+			t.Errorf("%s: %d bytes of output", daemon, out.Len())
+		}
+	}
+}
+
+// The output is whole, also where whoever reads it is slower than the command.
+func TestExecOutputIsWhole(t *testing.T) {
+	t.Parallel()
+	const size = 60000 // fits into the pipe, so that the command ends first
+	var got int
+	c := &command{line: "head -c 60000 /dev/zero", limit: time.Minute, out: writerFunc(func(b []byte) (int, error) {
+		if got == 0 {
+			time.Sleep(2 * execDrain)
+		}
+		got += len(b)
+		return len(b), nil
+	}), err: io.Discard}
+	if err := c.run(t.Context(), aNotice); err != nil || got != size {
+		t.Errorf("%d bytes, %v", got, err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
