@@ -27,7 +27,7 @@ var layers = []struct {
 	{"ground", false, []string{"listen", "internal/python", "internal/process"}},
 	{"rooms", false, []string{"agent", "notice", "watch"}},
 	{"technologies", false, []string{
-		"internal/acp", "internal/files", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
+		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
 		"internal/openai", "internal/scripted", "internal/sqlite", "internal/wake",
 	}},
 	{"surfaces", true, []string{"internal/mcpserver", "internal/httpserver"}},
