@@ -209,6 +209,33 @@ func TestErrorAfterCancel(t *testing.T) {
 	}
 }
 
+// A cancel answers the questions that are open, as the protocol wants it: the
+// agent waits for them.
+func TestCancelAnswersQuestions(t *testing.T) {
+	t.Parallel()
+	got := make(chan string, 2)
+	e := with(t, nil, func(p *peer) {
+		p.open()
+		p.next() // the prompt
+		p.say(`{"id":"q","method":"session/request_permission","params":{"toolCall":{"toolCallId":"1"},"options":[{"optionId":"a","kind":"allow_once"}]}}`)
+		got <- p.next()
+		got <- p.next()
+		p.say(`{"id":3,"result":{"stopReason":"cancelled"}}`)
+	})
+	_, ev := begin(t, e, agent.StartOptions{})
+	go func() {
+		await(t, ev, anyEvent[agent.Permission])
+		_ = e.Cancel(t.Context())
+	}()
+	if out, err := e.Turn(t.Context(), user("a")); err != nil || out.Stop != agent.StopCancelled {
+		t.Errorf("got %+v %v", out, err)
+	}
+	both := <-got + <-got
+	if !strings.Contains(both, `"id":"q","result":{"outcome":{"outcome":"cancelled"}}`) || !strings.Contains(both, methodCancel) {
+		t.Errorf("got %s", both)
+	}
+}
+
 // Everything that came before the answer is told before Turn returns.
 func TestEventsPrecedeTheOutcome(t *testing.T) {
 	t.Parallel()

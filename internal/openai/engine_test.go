@@ -489,6 +489,30 @@ func TestSteer(t *testing.T) {
 	}
 }
 
+// Without a round left, an offer during the last answer is not taken.
+func TestSteerWithoutRounds(t *testing.T) {
+	t.Parallel()
+	e, model, _ := with(t, nil, &Options{MaxRounds: 1})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := e.Turn(t.Context(), user("SLEEP 200ms"))
+		ended <- err
+	}()
+	if _, err := model.Await(t.Context(), scripted.UserContains("SLEEP")); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := e.Steer(t.Context(), user("too late")); s != agent.SteerNeedsTurn || err != nil {
+		t.Errorf("got %v %v", s, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	turnOf(t, e, "next")
+	if r := model.Records()[1]; strings.Contains(string(r.Body), "too late") {
+		t.Error("a refused offer was sent")
+	}
+}
+
 // No key of the environment goes to a server that somebody named.
 func TestKey(t *testing.T) {
 	t.Setenv("OPENAI_API_KEY", "sk-secret")
