@@ -80,7 +80,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, uris []string) (err error)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	out := &noticePrinter{env: e, left: f.count, done: func() { stop(errEnough) }, failed: make(chan struct{})}
+	out := &noticePrinter{env: e, saved: len(requests) == 0, left: f.count, done: func() { stop(errEnough) }, failed: make(chan struct{})}
 	if f.exec != "" {
 		out.command = &command{line: f.exec, limit: f.execTime, out: e.Out, err: e.Err}
 	}
@@ -204,7 +204,10 @@ func nameOfURI(uri string, taken map[string]bool) string {
 
 func (f *watchFlags) start(ctx context.Context, m *watch.Manager, requests []watch.StartRequest) error {
 	if f.state != "" {
-		m.Restore(ctx)
+		r := m.Restore(ctx)
+		if found := len(r.Running) + len(r.Kept) + len(r.Dropped); found == 0 && r.Problem == "" && len(requests) == 0 {
+			return &usageError{fmt.Errorf("nothing to watch: %s has no watches; give at least one URI", f.state)}
+		}
 	}
 	for _, r := range requests {
 		if _, err := m.Start(ctx, r); err != nil {
@@ -228,6 +231,7 @@ type noticePrinter struct {
 	env     *env
 	watches *watch.Manager
 	command *command      // nil prints
+	saved   bool          // there are no watches but those of the state file
 	inbox   watch.Sink    // gets what happened first; may be nil
 	left    int           // notices until done; 0 from the beginning is no limit
 	done    func()        // called after the last of them
@@ -238,24 +242,28 @@ type noticePrinter struct {
 // Notify implements watch.Sink.
 func (p *noticePrinter) Notify(ctx context.Context, n watch.Notice) error {
 	if p.over {
-		return nil
+		<-ctx.Done() // we are ending: what comes now goes to the log
+		return ctx.Err()
 	}
-	if err := p.deliver(ctx, n); err != nil {
-		return err
-	}
-	if n.Kind == watch.KindFailed && !p.running() {
+	err := p.deliver(ctx, n)
+	// Also where that could not be told: a command that watches nothing ends.
+	if p.last(n) && !p.running() {
 		p.over = true
 		close(p.failed)
-		return nil
 	}
-	if n.Kind != watch.KindEvents || p.left == 0 {
-		return nil
+	if err != nil || n.Kind != watch.KindEvents || p.left == 0 {
+		return err
 	}
 	if p.left--; p.left == 0 {
 		p.over = true
 		p.done()
 	}
 	return nil
+}
+
+// last reports whether there may be no watch after a notice.
+func (p *noticePrinter) last(n watch.Notice) bool {
+	return n.Kind == watch.KindFailed || n.Kind == watch.KindRestored && p.saved
 }
 
 func (p *noticePrinter) deliver(ctx context.Context, n watch.Notice) error {
