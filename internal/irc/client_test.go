@@ -42,7 +42,7 @@ func TestConversation(t *testing.T) {
 			if got := heard[i].Channel.Name(); got != name {
 				t.Errorf("message %d is from %s", i, got)
 			}
-			if err := heard[i].Channel.Publish(w.ctx, agent.Reply{Text: fmt.Sprint("reply ", i)}); err != nil {
+			if err := heard[i].Channel.Publish(w.context(), agent.Reply{Text: fmt.Sprint("reply ", i)}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -124,7 +124,7 @@ func TestReplyIsNeverACommand(t *testing.T) {
 			strings.Repeat("QUIT ", 300), "\xff\xfe",
 		}
 		for _, s := range texts {
-			if err := ch.Publish(w.ctx, agent.Reply{Text: s}); err != nil {
+			if err := ch.Publish(w.context(), agent.Reply{Text: s}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -147,7 +147,7 @@ func TestFailedRun(t *testing.T) {
 	t.Parallel()
 	play(t, Options{Channels: []string{"#a"}}, func(w *world) {
 		c := w.join(0)
-		if err := w.client.Channels()[0].Publish(w.ctx, agent.Reply{Err: errors.New("open /home/me/secret: denied")}); err != nil {
+		if err := w.client.Channels()[0].Publish(w.context(), agent.Reply{Err: errors.New("open /home/me/secret: denied")}); err != nil {
 			t.Error(err)
 		}
 		c.expect(t, "PRIVMSG #a :"+failed)
@@ -161,7 +161,7 @@ func TestOutputIsRateLimited(t *testing.T) {
 		c := w.join(0)
 		time.Sleep(time.Minute)
 		begun := time.Now()
-		if err := w.client.Channels()[0].Publish(w.ctx, agent.Reply{Text: strings.Repeat("line\n", 12)}); err != nil {
+		if err := w.client.Channels()[0].Publish(w.context(), agent.Reply{Text: strings.Repeat("line\n", 12)}); err != nil {
 			t.Error(err)
 		}
 		if time.Since(begun) != 0 {
@@ -180,7 +180,7 @@ func TestOutputIsRateLimited(t *testing.T) {
 			t.Error(d)
 		}
 		// PINGs are answered past the queue.
-		if err := w.client.Channels()[0].Publish(w.ctx, agent.Reply{Text: strings.Repeat("line\n", 20)}); err != nil {
+		if err := w.client.Channels()[0].Publish(w.context(), agent.Reply{Text: strings.Repeat("line\n", 20)}); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -199,20 +199,20 @@ func TestQueueIsBounded(t *testing.T) {
 		ch := w.client.Channels()[0]
 		ten := agent.Reply{Text: strings.Repeat("x\n", 10)}
 		for range 2 {
-			if err := ch.Publish(w.ctx, ten); err != nil {
+			if err := ch.Publish(w.context(), ten); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 			time.Sleep(4 * time.Second)
 		}
-		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		ctx, cancel := context.WithTimeout(w.context(), time.Second)
 		defer cancel()
 		begun := time.Now()
 		if err := ch.Publish(ctx, ten); !errors.Is(err, ErrQueueFull) || !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
 		begun = time.Now()
-		if err := ch.Publish(w.ctx, ten); err != nil || time.Since(begun) < time.Second || time.Since(begun) > 10*time.Second {
+		if err := ch.Publish(w.context(), ten); err != nil || time.Since(begun) < time.Second || time.Since(begun) > 10*time.Second {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
 		time.Sleep(time.Minute)
@@ -238,7 +238,7 @@ func TestLinesFitOurAddress(t *testing.T) {
 			mask := fmt.Sprintf("!~ossi@%s.example", strings.Repeat("h", 10+i*100))
 			c.say(t, ":ossi"+mask+" JOIN "+r.name)
 			c.fresh()
-			if err := r.Publish(w.ctx, agent.Reply{Text: strings.Repeat("word ", 200)}); err != nil {
+			if err := r.Publish(w.context(), agent.Reply{Text: strings.Repeat("word ", 200)}); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Minute)
@@ -321,7 +321,6 @@ func TestSASL(t *testing.T) {
 			c := w.conn(0)
 			c.expect(t, "CAP REQ sasl", "NICK ossi", "USER ossi 0 * ossi")
 			c.say(t, "AUTHENTICATE +") // not asked yet: it gets nothing, and we leave
-			w.stop()
 			if err := w.stop(); !errors.As(err, new(*RefusedError)) {
 				t.Errorf("got %v", err)
 			}

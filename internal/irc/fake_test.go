@@ -20,7 +20,6 @@ import (
 type world struct {
 	t      *testing.T
 	client *Client
-	ctx    context.Context
 	stop   func() error // ends Run, and returns what it returned
 	log    *buffer
 
@@ -67,7 +66,6 @@ func play(t *testing.T, o Options, f func(w *world)) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		w.ctx = ctx
 		done := make(chan error, 1)
 		go func() { done <- w.client.Run(ctx) }()
 		w.stop = sync.OnceValue(func() error { cancel(); return <-done })
@@ -88,6 +86,8 @@ func (w *world) deliver(m Message) {
 	defer w.mu.Unlock()
 	w.messages = append(w.messages, m)
 }
+
+func (w *world) context() context.Context { return w.t.Context() }
 
 // heard returns the messages since the last call.
 func (w *world) heard() []Message {

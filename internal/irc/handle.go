@@ -26,7 +26,7 @@ func (l *link) handle(ctx context.Context, in line) error {
 	case cmdPing:
 		return l.pong(ctx, in)
 	case cmdError:
-		return &closedError{reason: plain(in.last())}
+		return l.goodbye(plain(in.last()))
 	}
 	if l.since.IsZero() {
 		return l.registering(ctx, in)
@@ -59,6 +59,15 @@ func (l *link) handle(ctx context.Context, in line) error {
 		c.refuses(ctx, in)
 	}
 	return nil
+}
+
+// goodbye is why the server closes the connection. Some say so, and not with a
+// numeric, that a password is wrong.
+func (l *link) goodbye(why string) error {
+	if l.since.IsZero() && l.client.opts.Password != "" && strings.Contains(strings.ToLower(why), "password") {
+		return &RefusedError{Code: cmdError, Text: why}
+	}
+	return &closedError{reason: why}
 }
 
 // pong answers a PING with its own words. Those that would be no parameter are

@@ -21,7 +21,8 @@ func TestParseLine(t *testing.T) {
 		":n!u@h  JOIN  #a ":                    {source: "n!u@h", command: "JOIN", params: []string{"#a"}},
 		":n PRIVMSG #a :":                      {source: "n", command: "PRIVMSG", params: []string{"#a", ""}},
 		":n MODE 1 2 3 4 5 6 7 8 9 10 11 12 13 14 :15 16": {source: "n", command: "MODE", params: []string{
-			"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15 16"}},
+			"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15 16",
+		}},
 	} {
 		got, err := parseLine(s)
 		if err != nil || got.source != want.source || got.command != want.command || !slices.Equal(got.params, want.params) {
@@ -76,9 +77,15 @@ func FuzzParseLine(f *testing.F) {
 func TestFormatRefuses(t *testing.T) {
 	t.Parallel()
 	for _, l := range []line{
-		{command: "PRIVMSG", params: []string{"#a", "x\r\nQUIT"}}, {command: "PRIVMSG", params: []string{"#a", "x\nQUIT"}},
-		{command: "PRIVMSG", params: []string{"#a b", "x"}}, {command: "PRIVMSG", params: []string{"", "x"}}, {command: "PRIVMSG", params: []string{":a", "x"}},
-		{command: "NICK x", params: nil}, {command: ""}, {command: "NICK", params: []string{"a\x00"}}, {source: "n", command: "NICK"},
+		{command: "PRIVMSG", params: []string{"#a", "x\r\nQUIT"}},
+		{command: "PRIVMSG", params: []string{"#a", "x\nQUIT"}},
+		{command: "PRIVMSG", params: []string{"#a b", "x"}},
+		{command: "PRIVMSG", params: []string{"", "x"}},
+		{command: "PRIVMSG", params: []string{":a", "x"}},
+		{command: "NICK x", params: nil},
+		{command: ""},
+		{command: "NICK", params: []string{"a\x00"}},
+		{source: "n", command: "NICK"},
 		{command: "PRIVMSG", params: []string{"#a", strings.Repeat("x", 510)}},
 	} {
 		if s, err := l.format(); !errors.Is(err, errUnsafe) {

@@ -151,14 +151,14 @@ func TestQueueSurvivesReconnect(t *testing.T) {
 		c := w.join(0)
 		time.Sleep(10 * time.Second)
 		a, b := w.client.Channels()[0], w.client.Channels()[1]
-		if err := a.Publish(w.ctx, agent.Reply{Text: "1\n2\n3\n4"}); err != nil {
+		if err := a.Publish(w.context(), agent.Reply{Text: "1\n2\n3\n4"}); err != nil {
 			t.Error(err)
 		}
 		c.expect(t, "PRIVMSG #a :1", "PRIVMSG #a :2")
 		c.Close()
 		synctest.Wait()
 		published := make(chan error, 1)
-		go func() { published <- b.Publish(w.ctx, agent.Reply{Text: "meanwhile"}) }()
+		go func() { published <- b.Publish(w.context(), agent.Reply{Text: "meanwhile"}) }()
 		c = w.conn(1)
 		c.say(t, ":irc.test 001 ossi :Welcome")
 		time.Sleep(5 * time.Second)
@@ -178,7 +178,7 @@ func TestQueueSurvivesReconnect(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		c.expect(t, "PRIVMSG #a :3", "PRIVMSG #a :4")
 
-		if err := a.Publish(w.ctx, agent.Reply{Text: "5\n6\n7\n8"}); err != nil {
+		if err := a.Publish(w.context(), agent.Reply{Text: "5\n6\n7\n8"}); err != nil {
 			t.Error(err)
 		}
 		synctest.Wait()
@@ -187,7 +187,7 @@ func TestQueueSurvivesReconnect(t *testing.T) {
 		w.mu.Unlock()
 		c.Close()
 		time.Sleep(DefaultQueueAge + time.Second)
-		ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+		ctx, cancel := context.WithTimeout(w.context(), time.Second)
 		defer cancel()
 		if err := a.Publish(ctx, agent.Reply{Text: "lost"}); !errors.Is(err, ErrNotConnected) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
@@ -213,7 +213,7 @@ func TestRejoin(t *testing.T) {
 		begun := time.Now()
 		c.say(t, ":op!u@h KICK #a ossi :too \x02loud")
 		var joining *JoinError
-		err := w.client.Channels()[0].Publish(w.ctx, agent.Reply{Text: "x"})
+		err := w.client.Channels()[0].Publish(w.context(), agent.Reply{Text: "x"})
 		if !errors.As(err, &joining) || joining.Channel != "#a" || joining.Reason != "we were kicked: too loud" || time.Since(begun) != 0 {
 			t.Errorf("got %v after %v", err, time.Since(begun))
 		}
@@ -243,7 +243,7 @@ func TestRejoin(t *testing.T) {
 		c.fresh()
 		c.say(t, self+" JOIN #a", from("eve", "#a", "ossi: welcome back"))
 		wantMessages(t, w.heard(), Message{From: "eve", Text: "welcome back"})
-		if err := w.client.Channels()[0].Publish(w.ctx, agent.Reply{Text: "x"}); err != nil {
+		if err := w.client.Channels()[0].Publish(w.context(), agent.Reply{Text: "x"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -263,7 +263,7 @@ func TestPrivateReplyFollowsTheNick(t *testing.T) {
 			ch   agent.Channel
 			text string
 		}{{eve, "for eve"}, {bob, "for bob"}} {
-			if err := p.ch.Publish(w.ctx, agent.Reply{Text: p.text}); err != nil {
+			if err := p.ch.Publish(w.context(), agent.Reply{Text: p.text}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -290,7 +290,7 @@ func TestStop(t *testing.T) {
 		ch := w.client.Channels()[0]
 		waiting := make(chan error, 1)
 		// Nothing runs between the two but us: the writer has sent nothing yet.
-		if err := ch.Publish(w.ctx, agent.Reply{Text: strings.Repeat("x\n", 8)}); err != nil {
+		if err := ch.Publish(w.context(), agent.Reply{Text: strings.Repeat("x\n", 8)}); err != nil {
 			t.Error(err)
 		}
 		go func() { waiting <- ch.Publish(w.t.Context(), agent.Reply{Text: strings.Repeat("y\n", 10)}) }()

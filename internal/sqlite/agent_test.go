@@ -16,7 +16,7 @@ import (
 	"github.com/ossicle/ossicle/agent/agenttest"
 )
 
-// N-19
+// N-19: sessions and transcripts are kept.
 func TestSessions(t *testing.T) {
 	t.Parallel()
 	agenttest.RunStore(t, true, func(t *testing.T) func() agent.Store {
