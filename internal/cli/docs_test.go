@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -73,6 +74,10 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), fmt.Errorf("start: %w", &watch.FilterError{}), exitUsage},
 		{t.Context(), fmt.Errorf("probe: %w", errUnobserved), exitUnobserved},
 		{t.Context(), fmt.Errorf("read: %w", &mcpclient.ConnectError{}), exitUnreachable},
+		{t.Context(), fmt.Errorf("read: %w", &mcpclient.LostError{}), exitUnreachable},
+		{t.Context(), fmt.Errorf("read: %w", &mcpclient.RestartError{}), exitUnreachable},
+		{t.Context(), fmt.Errorf("subscribe: %w", &listen.EndError{Reason: listen.EndLost}), exitUnreachable},
+		{t.Context(), fmt.Errorf("subscribe: %w", &listen.EndError{Reason: listen.EndFailed}), exitFailure},
 		{t.Context(), &watch.VersionError{}, exitRefused},
 		{t.Context(), errWatchesFailed, exitRefused},
 		{ended, fmt.Errorf("read: %w", context.Canceled), exitInterrupted},

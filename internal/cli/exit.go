@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -72,7 +73,6 @@ func exitCode(ctx context.Context, err error) int {
 		route    *watch.RouteError
 		version  *watch.VersionError
 		refused  *watch.RefusedError
-		connect  *mcpclient.ConnectError
 		agent    *agentError
 		nobody   *notice.UnknownAgentError
 		invalid  *notice.InvalidError
@@ -87,7 +87,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitUsage
 	case errors.Is(err, errUnobserved):
 		return exitUnobserved
-	case errors.As(err, &connect), errors.Is(err, errUnreachable):
+	case unreachable(err), errors.Is(err, errUnreachable):
 		return exitUnreachable
 	case errors.As(err, &version), errors.As(err, &refused), errors.As(err, &route), errors.Is(err, errWatchesFailed):
 		return exitRefused
@@ -96,4 +96,17 @@ func exitCode(ctx context.Context, err error) int {
 	default:
 		return exitFailure
 	}
+}
+
+// unreachable reports whether no connection to a server came about, or none
+// that lasted.
+func unreachable(err error) bool {
+	var (
+		connect *mcpclient.ConnectError
+		lost    *mcpclient.LostError
+		restart *mcpclient.RestartError
+		ended   *listen.EndError
+	)
+	return errors.As(err, &connect) || errors.As(err, &lost) || errors.As(err, &restart) ||
+		errors.As(err, &ended) && ended.Reason == listen.EndLost
 }
