@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -264,6 +265,17 @@ func TestServerRestartBudget(t *testing.T) {
 		if !strings.Contains(err.Error(), "cannot open the database") {
 			t.Errorf("start %d does not show what the server said: %v", i, err)
 		}
+	}
+}
+
+// A program that is not there is a server that cannot be reached.
+func TestServerProgramMissing(t *testing.T) {
+	t.Parallel()
+	s := newTestPool(t, quick(), Spec{Name: "srv", Command: "no-such-program-here"})
+	_, err := s.Info(ctxOf(t))
+	var failed *ConnectError
+	if !errors.As(err, &failed) || failed.Server != "srv" || !errors.Is(err, exec.ErrNotFound) {
+		t.Errorf("error: %v", err)
 	}
 }
 

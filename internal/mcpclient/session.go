@@ -105,7 +105,7 @@ func (c connector) stdio(ctx context.Context) (*session, error) {
 		Grace: srv.o.StopGrace,
 	})
 	if err != nil {
-		return nil, err
+		return nil, &ConnectError{Server: srv.spec.Name, Err: err}
 	}
 	srv.log.LogAttrs(ctx, slog.LevelDebug, "server started", logattr.PID(proc.Pid()))
 	conn := newLineConn(proc.Stdout, proc.Stdin, proc.Stop, srv.log)
