@@ -113,11 +113,38 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 	if f.servers.oauth {
 		spec.Authorize = e.showAuthorization
 	}
+	stop, err := f.open(ctx, e, agents)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	one, err := agents.Start(ctx, *spec)
 	if err != nil {
 		return f.startError(ctx, err)
 	}
 	return t.run(ctx, one, f.prompt)
+}
+
+// open lets ossicle session use a session that has a name. It also keeps a
+// second process from going on with it.
+func (f *runFlags) open(ctx context.Context, e *env, agents *app.Agents) (stop func() error, err error) {
+	if f.session == "" {
+		return func() error { return nil }, nil
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- agents.Serve(ctx, app.ServeOptions{
+			Data: f.data, Session: f.session, Logger: e.log, Ready: func(string) error { close(ready); return nil },
+		})
+	}()
+	select {
+	case <-ready:
+		return func() error { cancel(); return <-ended }, nil
+	case err := <-ended:
+		cancel()
+		return nil, err
+	}
 }
 
 // startError maps a signal during the start to an interruption.

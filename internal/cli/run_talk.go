@@ -204,11 +204,7 @@ func (t *talk) watches() {
 		t.status("no watches")
 	}
 	for _, w := range list {
-		state := ""
-		if w.Failed || w.RestoreFailed {
-			state = " (does not run: " + w.Error + ")"
-		}
-		t.status("%s %s, %d events, %d notices%s", w.Name, w.URI, w.Events, w.Notices, state)
+		t.status("%s", watchLine(w))
 	}
 }
 

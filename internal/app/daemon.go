@@ -1,0 +1,240 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/notice"
+)
+
+// Files of a process that serves sessions, in its data directory.
+const (
+	daemonFile = "daemon.json" // of ossicle serve
+	liveDir    = "live"        // one file for each ossicle run
+	// TokenName is the file with the token of all of them.
+	TokenName = "token"
+)
+
+// apiBudget bounds the end of the API.
+const apiBudget = 4 * time.Second
+
+// findTime bounds the question whether a process is still there.
+const findTime = 2 * time.Second
+
+// RunningDaemonError says that another process serves from the directory.
+type RunningDaemonError struct{ URL string }
+
+func (e *RunningDaemonError) Error() string {
+	return "serve sessions: another process does it already, at " + e.URL
+}
+
+// ServeOptions say how sessions are served to ossicle session.
+type ServeOptions struct {
+	// Addr is a loopback address; empty is a free port.
+	Addr string
+	// Data is the data directory; empty is the configured home.
+	Data string
+	// Session is set by a process that hosts this one session and no other.
+	Session string
+	// Ready is called with the URL once the address is bound. Nil is none.
+	Ready func(url string) error
+	// Logger takes the log. Nil discards.
+	Logger *slog.Logger
+}
+
+// Serve serves the JSON API of sessions on a loopback address until ctx ends,
+// to those who can read the token file. The data directory says where.
+func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
+	if o.Data == "" {
+		o.Data = a.config.Home
+	}
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	place := filepath.Join(o.Data, daemonFile)
+	if o.Session != "" {
+		if err := notice.CheckAgent(o.Session); err != nil {
+			return err
+		}
+		place = livePath(o.Data, o.Session)
+	}
+	if url, alive := askPlace(ctx, place); alive {
+		return &RunningDaemonError{URL: url}
+	}
+	tokens, err := httpserver.TokenFile(filepath.Join(o.Data, TokenName))
+	if err != nil {
+		return err
+	}
+	api := newSessionAPI(a, o.Data, o.Session)
+	server, err := httpserver.New(noMCP{api}, &httpserver.Options{
+		Addr: o.Addr, Auth: tokens, Logger: o.Logger, Routes: api.routes(), Budget: httpserver.Budget{Requests: apiBudget},
+	})
+	if err != nil {
+		return err
+	}
+	if err := server.Listen(ctx); err != nil {
+		return err
+	}
+	url := strings.TrimSuffix(server.URL(), httpserver.MCPPath)
+	if err := writePlace(place, url); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	defer func() { _ = os.Remove(place) }()
+	if o.Ready != nil {
+		if err := o.Ready(url); err != nil {
+			return errors.Join(err, server.Close())
+		}
+	}
+	err = server.Run(ctx)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil { // connections that clients keep open were cut
+		if o.Logger != nil {
+			o.Logger.LogAttrs(ctx, slog.LevelDebug, "api cut connections", logattr.Err(err))
+		}
+		return nil
+	}
+	return err
+}
+
+// noMCP stands where the API has no MCP endpoint.
+type noMCP struct{ api *sessionAPI }
+
+// Handler implements httpserver.MCP.
+func (noMCP) Handler() http.Handler { return http.NotFoundHandler() }
+
+// Shutdown implements httpserver.MCP: those who wait for a turn wait no more.
+func (m noMCP) Shutdown(context.Context) error {
+	m.api.end()
+	return nil
+}
+
+// OfflineAPI is the API over a data directory that no process serves: sessions
+// can be looked at and removed. Where there is no store the error is
+// fs.ErrNotExist. The caller closes what it gets.
+func OfflineAPI(ctx context.Context, c *config.Config, data string) (http.Handler, func() error, error) {
+	if _, err := os.Stat(storePath(c, data)); err != nil {
+		return nil, nil, fmt.Errorf("open sessions: %w", err)
+	}
+	db, err := openStore(ctx, c, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if data == "" {
+		data = c.Home
+	}
+	a := &Agents{config: c, Store: db.Sessions(nil), Inbox: notice.New(db.Notices(), nil), closed: true}
+	mux := http.NewServeMux()
+	for _, r := range newSessionAPI(a, data, "").routes() {
+		mux.Handle(r.Pattern, r.Handler)
+	}
+	return mux, db.Close, nil
+}
+
+func livePath(data, session string) string { return filepath.Join(data, liveDir, session+".json") }
+
+// place is what the file of a serving process says.
+type place struct {
+	URL string `json:"url"`
+	PID int    `json:"pid"`
+}
+
+// writePlace says where a process serves. The file appears as a whole.
+func writePlace(path, url string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("say where sessions are served: %w", err)
+	}
+	text, err := json.Marshal(place{URL: url, PID: os.Getpid()})
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".place.*")
+	if err != nil {
+		return fmt.Errorf("say where sessions are served: %w", err)
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return fmt.Errorf("say where sessions are served: %w", err)
+	}
+	return nil
+}
+
+// askPlace reads the file and asks the process whether it is there: the file of
+// one that was killed stays behind.
+func askPlace(ctx context.Context, path string) (url string, alive bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", false
+	}
+	var p place
+	if json.Unmarshal(text, &p) != nil || p.URL == "" {
+		return "", false
+	}
+	ctx, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL+"/healthz", http.NoBody)
+	if err != nil {
+		return "", false
+	}
+	resp, err := apiClient.Do(req)
+	if err != nil {
+		return "", false
+	}
+	_ = resp.Body.Close()
+	return p.URL, resp.StatusCode == http.StatusOK
+}
+
+// apiClient talks to processes on this machine: no proxy, nothing kept.
+var apiClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
+// FindServer finds the process that serves a session, or the daemon where no
+// process of its own does or the id is empty. It returns its URL, "" if there
+// is none.
+func FindServer(ctx context.Context, data, session string) string {
+	if session != "" && notice.CheckAgent(session) == nil {
+		if url, alive := askPlace(ctx, livePath(data, session)); alive {
+			return url
+		}
+	}
+	url, alive := askPlace(ctx, filepath.Join(data, daemonFile))
+	if !alive {
+		return ""
+	}
+	return url
+}
+
+// FindServers lists the URLs of all processes that serve sessions from a
+// directory.
+func FindServers(ctx context.Context, data string) []string {
+	var urls []string
+	if url := FindServer(ctx, data, ""); url != "" {
+		urls = append(urls, url)
+	}
+	entries, err := os.ReadDir(filepath.Join(data, liveDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return urls
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".json") && !strings.HasPrefix(e.Name(), ".") {
+			if url, alive := askPlace(ctx, filepath.Join(data, liveDir, e.Name())); alive {
+				urls = append(urls, url)
+			}
+		}
+	}
+	return urls
+}

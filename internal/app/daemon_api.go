@@ -1,0 +1,548 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/notice"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// maxRequest bounds a request to the API, in bytes.
+const maxRequest = agent.MaxInput + 1<<20
+
+// sessionAPI is the JSON API of sessions; docs/reference/api.md is its page.
+type sessionAPI struct {
+	agents *Agents
+	data   string
+	only   string // the one session of this process; empty: any can be started
+
+	gone chan struct{} // closed when nobody may wait any more
+	once sync.Once
+}
+
+func newSessionAPI(a *Agents, data, only string) *sessionAPI {
+	return &sessionAPI{agents: a, data: data, only: only, gone: make(chan struct{})}
+}
+
+func (s *sessionAPI) end() { s.once.Do(func() { close(s.gone) }) }
+
+func (s *sessionAPI) routes() []httpserver.Route {
+	route := func(pattern string, do func(*http.Request) (any, error)) httpserver.Route {
+		return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+			v, err := do(r)
+			if err != nil {
+				writeAPIError(w, err)
+				return
+			}
+			writeAPI(w, http.StatusOK, v)
+		})}
+	}
+	return []httpserver.Route{
+		route("GET /v1/sessions", s.list),
+		route("POST /v1/sessions", s.start),
+		route("GET /v1/sessions/{id}", s.show),
+		route("DELETE /v1/sessions/{id}", s.remove),
+		route("POST /v1/sessions/{id}/prompt", s.prompt),
+		route("POST /v1/sessions/{id}/cancel", s.cancel),
+		route("POST /v1/sessions/{id}/reset", s.reset),
+		route("POST /v1/sessions/{id}/stop", s.stop),
+		route("POST /v1/sessions/{id}/answer", s.answer),
+		{Pattern: "GET /v1/sessions/{id}/transcript", Handler: http.HandlerFunc(s.transcript)},
+	}
+}
+
+// apiError is an error with its HTTP status.
+type apiError struct {
+	status int
+	err    error
+}
+
+func (e *apiError) Error() string { return e.err.Error() }
+func (e *apiError) Unwrap() error { return e.err }
+
+func apiErrorf(status int, format string, args ...any) error {
+	return &apiError{status, fmt.Errorf(format, args...)}
+}
+
+// statusOf maps the errors of the rooms, once for the surface.
+func statusOf(err error) int {
+	var api *apiError
+	_, invalid := errors.AsType[*notice.InvalidError](err)
+	_, argument := errors.AsType[*watch.ArgumentError](err)
+	_, running := errors.AsType[*RunningError](err)
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case errors.As(err, &api):
+		return api.status
+	case errors.Is(err, agent.ErrNotFound), errors.Is(err, notice.ErrNotFound):
+		return http.StatusNotFound
+	case invalid, argument, errors.Is(err, agent.ErrEmpty):
+		return http.StatusBadRequest
+	case large, errors.Is(err, agent.ErrTooLarge):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, agent.ErrQueueFull):
+		return http.StatusTooManyRequests
+	case running, errors.Is(err, agent.ErrClosed), errors.Is(err, errAgentsClosed):
+		return http.StatusConflict
+	}
+	return http.StatusUnprocessableEntity
+}
+
+func writeAPI(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // the client went away
+}
+
+// Problem is how the API tells an error (RFC 9457).
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// Error implements error.
+func (p *Problem) Error() string { return p.Detail }
+
+func writeAPIError(w http.ResponseWriter, err error) {
+	status := statusOf(err)
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()})
+}
+
+// readAPI reads a request strictly: names by case, nothing unknown.
+func readAPI(r *http.Request, v any) error {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	if len(body) == 0 {
+		body = []byte("{}")
+	}
+	if err := jsonv2.Unmarshal(body, v, jsonv2.RejectUnknownMembers(true)); err != nil {
+		return &apiError{http.StatusBadRequest, fmt.Errorf("read request: %w", err)}
+	}
+	return nil
+}
+
+// SessionInfo is a session as the API shows it.
+type SessionInfo struct {
+	agent.Status
+
+	Running bool             `json:"running"`
+	Watches []watch.Status   `json:"watches,omitempty"`
+	Asked   []agent.Question `json:"asked,omitempty"`
+	Inbox   *notice.Status   `json:"inbox,omitempty"`
+}
+
+func (s *sessionAPI) list(r *http.Request) (any, error) {
+	all, err := s.agents.Store.Sessions(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	out := struct {
+		Sessions []SessionInfo `json:"sessions"`
+	}{Sessions: []SessionInfo{}}
+	for _, m := range all {
+		known[m.ID] = true
+		out.Sessions = append(out.Sessions, s.info(m))
+	}
+	for _, one := range s.agents.Running() { // whose description is not written yet
+		if !known[one.Session.ID()] {
+			out.Sessions = append(out.Sessions, s.info(agent.Meta{ID: one.Session.ID()}))
+		}
+	}
+	return out, nil
+}
+
+func (s *sessionAPI) info(m agent.Meta) SessionInfo {
+	one := s.agents.Agent(m.ID)
+	if one == nil {
+		return SessionInfo{Status: agent.Status{Meta: m, State: "stopped"}}
+	}
+	return SessionInfo{Status: one.Session.Status(), Running: true}
+}
+
+// meta finds a session, running or not.
+func (s *sessionAPI) meta(ctx context.Context, id string) (agent.Meta, error) {
+	all, err := s.agents.Store.Sessions(ctx)
+	if err != nil {
+		return agent.Meta{}, err
+	}
+	for _, m := range all {
+		if m.ID == id {
+			return m, nil
+		}
+	}
+	if s.agents.Agent(id) != nil {
+		return agent.Meta{ID: id}, nil
+	}
+	return agent.Meta{}, apiErrorf(http.StatusNotFound, "find session %q: there is none", id)
+}
+
+func (s *sessionAPI) show(r *http.Request) (any, error) {
+	m, err := s.meta(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	info := s.info(m)
+	if one := s.agents.Agent(m.ID); one != nil {
+		info.Watches, info.Asked = one.Client.Watches.List(), one.Session.Questions()
+	}
+	if status, err := s.agents.Inbox.Status(r.Context(), m.ID); err == nil {
+		info.Inbox = &status
+	}
+	return info, nil
+}
+
+// running finds a session that runs in this process.
+func (s *sessionAPI) running(r *http.Request) (*Agent, error) {
+	id := r.PathValue("id")
+	if one := s.agents.Agent(id); one != nil {
+		return one, nil
+	}
+	if _, err := s.meta(r.Context(), id); err != nil {
+		return nil, err
+	}
+	return nil, apiErrorf(http.StatusConflict, "session %q does not run here; start it again under its name", id)
+}
+
+// StartRequest asks for a session.
+type StartRequest struct {
+	ID      string         `json:"id"`
+	Profile string         `json:"profile,omitzero"` // of the daemon's configuration file
+	Agent   []string       `json:"agent,omitzero"`   // command and arguments
+	Env     []string       `json:"env,omitzero"`     // "KEY=value"
+	Dir     string         `json:"dir,omitzero"`     // absolute
+	Model   *StartModel    `json:"model,omitzero"`
+	Policy  string         `json:"policy,omitzero"`
+	System  string         `json:"system,omitzero"`
+	OnStart string         `json:"on_start,omitzero"`
+	MidTurn bool           `json:"mid_turn,omitzero"`
+	Servers []StartServer  `json:"servers,omitzero"`
+	Watches []StartedWatch `json:"watches,omitzero"`
+}
+
+// StartModel is where a model loop finds its model.
+type StartModel struct {
+	URL  string `json:"url"`
+	Name string `json:"name,omitzero"`
+	Key  string `json:"key,omitzero"`
+}
+
+// StartServer is an MCP server: a command, or a URL.
+type StartServer struct {
+	Name      string            `json:"name"`
+	Transport string            `json:"transport,omitzero"` // stdio, http or sse; empty: by what is given
+	Command   string            `json:"command,omitzero"`
+	Args      []string          `json:"args,omitzero"`
+	Env       map[string]string `json:"env,omitzero"`
+	Dir       string            `json:"dir,omitzero"`
+	URL       string            `json:"url,omitzero"`
+	Headers   map[string]string `json:"headers,omitzero"`
+}
+
+// StartedWatch is a watch that the session begins with.
+type StartedWatch struct {
+	Name    string `json:"name"`
+	URI     string `json:"uri"`
+	OnEvent string `json:"on_event,omitzero"`
+}
+
+func (s *sessionAPI) start(r *http.Request) (any, error) {
+	var req StartRequest
+	if err := readAPI(r, &req); err != nil {
+		return nil, err
+	}
+	if s.only != "" {
+		return nil, apiErrorf(http.StatusConflict, "this process hosts the session %q and no other; ossicle serve takes more", s.only)
+	}
+	spec, err := s.spec(&req)
+	if err != nil {
+		return nil, &apiError{http.StatusBadRequest, err}
+	}
+	one, err := s.agents.Start(r.Context(), *spec)
+	if err != nil {
+		return nil, err
+	}
+	return SessionInfo{Status: one.Session.Status(), Running: true, Watches: one.Client.Watches.List()}, nil
+}
+
+func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
+	spec := &AgentSpec{ID: req.ID, StatePath: s.watchState(req.ID), Asks: true}
+	if req.Profile != "" {
+		p, ok := s.agents.config.Profiles[req.Profile]
+		if !ok {
+			return nil, fmt.Errorf("profile %q is not in the configuration file of this process", req.Profile)
+		}
+		key, err := modelKey(p.Model.APIKeyEnv)
+		if err != nil {
+			return nil, err
+		}
+		spec.Profile, spec.Model = p.Profile, Model{URL: p.Model.URL, Name: p.Model.Name, Key: key}
+		if spec.Servers, err = profileServers(p.Servers); err != nil {
+			return nil, fmt.Errorf("profile %q: %w", req.Profile, err)
+		}
+	}
+	req.lay(spec)
+	switch {
+	case notice.CheckAgent(req.ID) != nil:
+		return nil, notice.CheckAgent(req.ID)
+	case len(spec.Profile.Command) == 0 && spec.Model.URL == "":
+		return nil, errors.New("neither an agent nor a model is given")
+	case !filepath.IsAbs(spec.Profile.Dir):
+		return nil, errors.New("dir must be an absolute path")
+	}
+	return spec, spec.Profile.Policy.Valid()
+}
+
+// lay puts what the request says over the profile.
+func (req *StartRequest) lay(spec *AgentSpec) {
+	p := &spec.Profile
+	if len(req.Agent) > 0 {
+		p.Command, spec.Model = req.Agent, Model{}
+	}
+	if req.Model != nil {
+		p.Command, spec.Model = nil, Model(*req.Model)
+	}
+	p.Env = append(p.Env, req.Env...)
+	for _, f := range []struct {
+		to   *string
+		from string
+	}{{&p.Dir, req.Dir}, {&p.System, req.System}, {&p.OnStart, req.OnStart}} {
+		if f.from != "" {
+			*f.to = f.from
+		}
+	}
+	if req.Policy != "" {
+		p.Policy = agent.Policy(req.Policy)
+	}
+	p.MidTurn = p.MidTurn || req.MidTurn
+	for _, v := range req.Servers {
+		spec.Servers = append(spec.Servers, mcpclient.Spec{
+			Name: v.Name, Transport: mcpclient.Transport(v.Transport), Command: v.Command, Args: v.Args, Env: v.Env, Dir: v.Dir, URL: v.URL, Headers: v.Headers,
+		})
+	}
+	for _, w := range req.Watches {
+		spec.Watches = append(spec.Watches, watch.StartRequest(w))
+	}
+}
+
+// watchState is where a session keeps its watches, so that they are there again
+// when it is started again.
+func (s *sessionAPI) watchState(id string) string {
+	return filepath.Join(s.data, "watches", id+".json")
+}
+
+func modelKey(variable string) (string, error) {
+	if variable == "" {
+		return "", nil
+	}
+	key := os.Getenv(variable)
+	if key == "" {
+		return "", fmt.Errorf("the variable %s, which holds the key of the model server, is not set", variable)
+	}
+	return key, nil
+}
+
+func profileServers(text []byte) ([]mcpclient.Spec, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	return mcpclient.ParseServers(text, os.LookupEnv)
+}
+
+// PromptRequest is what somebody says to a session.
+type PromptRequest struct {
+	Text string `json:"text"`
+	From string `json:"from,omitzero"`
+	Wait bool   `json:"wait,omitzero"` // for the end of its run
+}
+
+// PromptResult is what became of it.
+type PromptResult struct {
+	ID         string           `json:"id"`
+	Run        string           `json:"run,omitzero"`
+	Text       string           `json:"text,omitzero"`
+	Suppressed bool             `json:"suppressed,omitzero"`
+	Stop       agent.StopReason `json:"stop,omitzero"`
+}
+
+func (s *sessionAPI) prompt(r *http.Request) (any, error) {
+	var req PromptRequest
+	if err := readAPI(r, &req); err != nil {
+		return nil, err
+	}
+	one, err := s.running(r)
+	if err != nil {
+		return nil, err
+	}
+	ticket, err := one.Session.Submit(agent.Input{Text: req.Text, From: req.From})
+	if err != nil {
+		return nil, err
+	}
+	if !req.Wait {
+		return PromptResult{ID: ticket.ID}, nil
+	}
+	select {
+	case <-ticket.Done():
+	case <-s.gone:
+		return nil, agent.ErrClosed
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	result, err := ticket.Wait(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return PromptResult{ID: ticket.ID, Run: result.Run, Text: result.Text, Suppressed: result.Suppressed, Stop: result.Stop}, nil
+}
+
+func (s *sessionAPI) cancel(r *http.Request) (any, error) {
+	one, err := s.running(r)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]bool{"cancelled": one.Session.Cancel()}, nil
+}
+
+func (s *sessionAPI) reset(r *http.Request) (any, error) {
+	one, err := s.running(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := one.Session.Reset(r.Context()); err != nil {
+		return nil, err
+	}
+	return map[string]bool{"reset": true}, nil
+}
+
+func (s *sessionAPI) stop(r *http.Request) (any, error) {
+	one, err := s.running(r)
+	if err != nil {
+		return nil, err
+	}
+	if s.only != "" {
+		return nil, apiErrorf(http.StatusConflict, "session %q is that of a terminal: end it there", s.only)
+	}
+	return map[string]bool{"stopped": true}, one.Close(context.WithoutCancel(r.Context()))
+}
+
+func (s *sessionAPI) answer(r *http.Request) (any, error) {
+	var req struct {
+		Question string `json:"question"`
+		Option   string `json:"option"`
+	}
+	if err := readAPI(r, &req); err != nil {
+		return nil, err
+	}
+	one, err := s.running(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := one.Session.Answer(req.Question, req.Option); err != nil {
+		return nil, err
+	}
+	return map[string]bool{"answered": true}, nil
+}
+
+// remove ends a session and forgets it: transcript, inbox and watches.
+func (s *sessionAPI) remove(r *http.Request) (any, error) {
+	id := r.PathValue("id")
+	if _, err := s.meta(r.Context(), id); err != nil {
+		return nil, err
+	}
+	if s.only != "" {
+		return nil, apiErrorf(http.StatusConflict, "session %q is that of a terminal: end it there first", s.only)
+	}
+	ctx := context.WithoutCancel(r.Context())
+	var errs []error
+	if one := s.agents.Agent(id); one != nil {
+		errs = append(errs, one.Close(ctx))
+	}
+	if err := s.agents.Store.Remove(ctx, id); !errors.Is(err, agent.ErrNotFound) {
+		errs = append(errs, err)
+	}
+	err := s.agents.Inbox.Unregister(ctx, id)
+	if _, unknown := errors.AsType[*notice.UnknownAgentError](err); !unknown {
+		errs = append(errs, err)
+	}
+	if err := os.Remove(s.watchState(id)); !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return map[string]bool{"removed": true}, errors.Join(errs...)
+}
+
+// transcript writes entries, one a line, from ?after= on, at most ?limit=, or
+// without a limit all of them.
+func (s *sessionAPI) transcript(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if _, err := s.meta(r.Context(), id); err != nil {
+		writeAPIError(w, err)
+		return
+	}
+	q, err := transcriptQuery(r)
+	if err != nil {
+		writeAPIError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	if q == nil {
+		_ = agent.Export(r.Context(), s.agents.Store, id, w)
+		return
+	}
+	entries, err := s.agents.Store.List(r.Context(), id, *q)
+	if err != nil {
+		writeAPIError(w, err)
+		return
+	}
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for i := range entries {
+		if enc.Encode(entries[i]) != nil {
+			return
+		}
+	}
+}
+
+func transcriptQuery(r *http.Request) (*agent.Query, error) {
+	values := r.URL.Query()
+	if !values.Has("after") && !values.Has("limit") && !values.Has("last") {
+		return nil, nil //nolint:nilnil // no query means everything
+	}
+	q := &agent.Query{Last: values.Get("last") == "true"}
+	var err error
+	if v := values.Get("after"); v != "" {
+		if q.After, err = strconv.ParseInt(v, 10, 64); err != nil || q.After < 0 {
+			return nil, apiErrorf(http.StatusBadRequest, "after=%q: use the seq of an entry", v)
+		}
+	}
+	if v := values.Get("limit"); v != "" {
+		if q.Limit, err = strconv.Atoi(v); err != nil || q.Limit < 1 || q.Limit > agent.MaxPage {
+			return nil, apiErrorf(http.StatusBadRequest, "limit=%q: use 1 to %d", v, agent.MaxPage)
+		}
+	}
+	return q, nil
+}

@@ -1,0 +1,336 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/watch"
+)
+
+func newSession(e *env) *cobra.Command {
+	f := &sessionFlags{}
+	cmd := &cobra.Command{
+		Use:   "session",
+		Short: "Use the sessions of ossicle serve, and those of ossicle run --session",
+		Args:  usage(cobra.NoArgs),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f.register(cmd)
+	cmd.AddCommand(
+		newSessionStart(e, f), newSessionList(e, f), newSessionShow(e, f), newSessionPrompt(e, f), newSessionAnswer(e, f),
+		newSessionVerb(e, f, "cancel", "cancelled", "End the running turn of a session; its notices wait for the next prompt"),
+		newSessionVerb(e, f, "reset", "reset", "End the conversation of a session: the next turn starts afresh"),
+		newSessionVerb(e, f, "stop", "stopped", "Stop a session; started again under its name it goes on"),
+		newSessionExport(e, f), newSessionRemove(e, f),
+	)
+	return cmd
+}
+
+func sessionPath(id, verb string) string {
+	path := "/v1/sessions/" + url.PathEscape(id)
+	if verb != "" {
+		path += "/" + verb
+	}
+	return path
+}
+
+// with runs do against the process that serves a session.
+func (f *sessionFlags) with(ctx context.Context, e *env, id string, mayBeOffline bool, do func(*sessionClient) error) error {
+	c, err := f.open(ctx, e, id, mayBeOffline)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(c), c.done())
+}
+
+func newSessionStart(e *env, f *sessionFlags) *cobra.Command {
+	run := &runFlags{}
+	cmd := &cobra.Command{
+		Use:     "start NAME",
+		Short:   "Start a session in ossicle serve",
+		Example: `  ossicle session start home --agent codex-acp --mcp-config .mcp.json --watch memo://notes`,
+		Args:    usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := e.load()
+			if err != nil {
+				return err
+			}
+			run.session = args[0]
+			spec, err := run.spec(e, c)
+			if err != nil {
+				return err
+			}
+			return f.with(cmd.Context(), e, "", false, func(client *sessionClient) error {
+				var info app.SessionInfo
+				if err := client.call(cmd.Context(), http.MethodPost, "/v1/sessions", startRequest(spec), &info); err != nil {
+					return err
+				}
+				return e.printSession(&info)
+			})
+		},
+	}
+	run.agent.register(cmd)
+	run.servers.register(cmd)
+	cmd.Flags().StringArrayVar(&run.watches, "watch", nil, "URI to watch for the agent (repeatable)")
+	cmd.Flags().StringVar(&run.watch.onEvent, "on-event", "", "filter of --watch: Python source, or @FILE")
+	return cmd
+}
+
+// startRequest is a specification as the API takes it: profiles are resolved
+// here, by the configuration of the person who asks.
+func startRequest(spec *app.AgentSpec) *app.StartRequest {
+	p := &spec.Profile
+	req := &app.StartRequest{
+		ID: spec.ID, Agent: p.Command, Env: p.Env, Dir: p.Dir, Policy: string(p.Policy), System: p.System, OnStart: p.OnStart, MidTurn: p.MidTurn,
+	}
+	if spec.Model.URL != "" {
+		req.Model = &app.StartModel{URL: spec.Model.URL, Name: spec.Model.Name, Key: spec.Model.Key}
+	}
+	for _, s := range spec.Servers {
+		req.Servers = append(req.Servers, app.StartServer{
+			Name: s.Name, Transport: string(s.Transport), Command: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers,
+		})
+	}
+	for _, w := range spec.Watches {
+		req.Watches = append(req.Watches, app.StartedWatch(w))
+	}
+	return req
+}
+
+func newSessionList(e *env, f *sessionFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List sessions, running or not", Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := f.sessions(cmd.Context(), e)
+			if err != nil {
+				return err
+			}
+			if e.json {
+				return writeJSON(e.Out, all)
+			}
+			if len(all) == 0 {
+				_, err := fmt.Fprintln(e.Out, "no sessions")
+				return err
+			}
+			table := newTable(e.Out)
+			_, _ = fmt.Fprintln(table, "SESSION\tSTATE\tAGENT\tWAITING\tLAST USED")
+			for i := range all {
+				s := &all[i]
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", s.Meta.ID, s.State, printable(s.Meta.Agent), s.Inputs+s.Notices,
+					s.Meta.UpdatedAt.Local().Format(time.DateTime))
+			}
+			return table.Flush()
+		},
+	}
+}
+
+// sessions asks every process that serves from the data directory, or the store
+// where none does. A session that runs somewhere is shown as it is there.
+func (f *sessionFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo, error) {
+	c, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	data := f.data
+	if data == "" {
+		data = c.Home
+	}
+	urls := app.FindServers(ctx, data)
+	if f.url != "" {
+		urls = []string{f.url}
+	}
+	all, at := []app.SessionInfo{}, map[string]int{}
+	ask := func(client *sessionClient) error {
+		var answer struct {
+			Sessions []app.SessionInfo `json:"sessions"`
+		}
+		if err := client.call(ctx, http.MethodGet, "/v1/sessions", nil, &answer); err != nil {
+			return err
+		}
+		for _, s := range answer.Sessions {
+			i, known := at[s.Meta.ID]
+			switch {
+			case !known:
+				at[s.Meta.ID] = len(all)
+				all = append(all, s)
+			case s.Running:
+				all[i] = s
+			}
+		}
+		return nil
+	}
+	if len(urls) == 0 {
+		err := f.with(ctx, e, "", true, ask)
+		if errors.Is(err, errUnreachable) {
+			return all, nil // no store: no sessions
+		}
+		return all, err
+	}
+	for _, u := range urls {
+		client, err := f.online(data, u)
+		if err != nil {
+			return nil, err
+		}
+		if err := ask(client); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func newSessionShow(e *env, f *sessionFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Show a session: its state, watches, questions and inbox", Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), e, args[0], true, func(c *sessionClient) error {
+				var info app.SessionInfo
+				if err := c.call(cmd.Context(), http.MethodGet, sessionPath(args[0], ""), nil, &info); err != nil {
+					return err
+				}
+				return e.printSession(&info)
+			})
+		},
+	}
+}
+
+func (e *env) printSession(s *app.SessionInfo) error {
+	if e.json {
+		return writeJSON(e.Out, s)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", s.Meta.ID, s.State)
+	if s.Meta.Agent != "" {
+		fmt.Fprintf(&b, ", %s", printable(s.Meta.Agent))
+	}
+	b.WriteByte('\n')
+	if s.Meta.Dir != "" {
+		fmt.Fprintf(&b, "directory  %s\n", printable(s.Meta.Dir))
+	}
+	if s.Inbox != nil {
+		fmt.Fprintf(&b, "inbox      %s\n", printable(s.Inbox.String()))
+	}
+	for _, w := range s.Watches {
+		fmt.Fprintf(&b, "watch      %s\n", printable(watchLine(w)))
+	}
+	for _, q := range s.Asked {
+		fmt.Fprintf(&b, "asks       %s: may it %s?\n", q.ID, printable(firstLine(q.Call.Title, 100)))
+		for _, o := range q.Options {
+			fmt.Fprintf(&b, "           %s  %s\n", printable(o.ID), printable(firstLine(o.Name, 60)))
+		}
+	}
+	_, err := io.WriteString(e.Out, b.String())
+	return err
+}
+
+// watchLine says in a line what a watch does.
+func watchLine(w watch.Status) string {
+	line := fmt.Sprintf("%s %s, %d events, %d notices", w.Name, w.URI, w.Events, w.Notices)
+	if w.Failed || w.RestoreFailed {
+		line += " (does not run: " + w.Error + ")"
+	}
+	return line
+}
+
+func newSessionPrompt(e *env, f *sessionFlags) *cobra.Command {
+	var noWait bool
+	cmd := &cobra.Command{
+		Use: "prompt NAME TEXT", Short: "Say something to a session and print its answer", Args: usage(cobra.ExactArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), e, args[0], false, func(c *sessionClient) error {
+				var r app.PromptResult
+				req := app.PromptRequest{Text: args[1], From: "user", Wait: !noWait}
+				if err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "prompt"), req, &r); err != nil {
+					return err
+				}
+				switch {
+				case e.json:
+					return writeJSON(e.Out, r)
+				case noWait, r.Suppressed:
+					return nil
+				}
+				_, err := fmt.Fprintln(e.Out, printable(r.Text))
+				return err
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the answer")
+	return cmd
+}
+
+func newSessionAnswer(e *env, f *sessionFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "answer NAME QUESTION OPTION", Short: "Answer a permission request that session show lists", Args: usage(cobra.ExactArgs(3)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), e, args[0], false, func(c *sessionClient) error {
+				in := map[string]string{"question": args[1], "option": args[2]}
+				return e.printDone(c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "answer"), in, nil), args[0], "answered")
+			})
+		},
+	}
+}
+
+// newSessionVerb makes a command that tells a session to do something.
+func newSessionVerb(e *env, f *sessionFlags, verb, done, short string) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " NAME", Short: short, Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), e, args[0], false, func(c *sessionClient) error {
+				var answer map[string]bool
+				err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], verb), nil, &answer)
+				if err == nil && !answer[done] {
+					return e.printDone(nil, args[0], "had nothing to "+verb)
+				}
+				return e.printDone(err, args[0], done)
+			})
+		},
+	}
+}
+
+// printDone says what was done, unless it was not.
+func (e *env) printDone(err error, id, done string) error {
+	switch {
+	case err != nil:
+		return err
+	case e.json:
+		return writeJSON(e.Out, map[string]string{"session": id, "result": done})
+	}
+	_, err = fmt.Fprintf(e.Out, "%s %s\n", id, done)
+	return err
+}
+
+func newSessionExport(e *env, f *sessionFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "export NAME", Short: "Print the transcript of a session, one JSON object a line", Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), e, args[0], true, func(c *sessionClient) error {
+				body, err := c.send(cmd.Context(), http.MethodGet, sessionPath(args[0], "transcript"), nil)
+				if err != nil {
+					return err
+				}
+				defer func() { _ = body.Close() }()
+				_, err = io.Copy(e.Out, body)
+				return err
+			})
+		},
+	}
+}
+
+func newSessionRemove(e *env, f *sessionFlags) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME", Short: "Stop a session and forget it: transcript, inbox and watches", Args: usage(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.with(cmd.Context(), e, args[0], true, func(c *sessionClient) error {
+				return e.printDone(c.call(cmd.Context(), http.MethodDelete, sessionPath(args[0], ""), nil, nil), args[0], "removed")
+			})
+		},
+	}
+}

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/httpserver"
+)
+
+// sessionFlags say which process hosts a session.
+type sessionFlags struct {
+	url       string
+	tokenFile string
+	data      string
+}
+
+func (f *sessionFlags) register(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&f.url, "url", "", "address of the process that serves sessions (default: what the data directory says)")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with its token (default: that of the data directory)")
+	flags.StringVar(&f.data, "data", "", "data directory (default $OSSICLE_HOME)")
+}
+
+// sessionClient calls the API of one process, or of none: then it looks into
+// the store itself.
+type sessionClient struct {
+	base, token string
+	http        *http.Client
+	offline     bool
+	done        func() error
+}
+
+// errNoServer ends what only a process that serves sessions can do.
+var errNoServer = fmt.Errorf("no process serves sessions from the data directory: %w; start one with 'ossicle serve'", errUnreachable)
+
+// open finds the process that serves a session; an empty id means the daemon.
+func (f *sessionFlags) open(ctx context.Context, e *env, id string, mayBeOffline bool) (*sessionClient, error) {
+	c, err := e.load()
+	if err != nil {
+		return nil, err
+	}
+	data := f.data
+	if data == "" {
+		data = c.Home
+	}
+	url := f.url
+	if url == "" {
+		url = app.FindServer(ctx, data, id)
+	}
+	if url != "" {
+		return f.online(data, url)
+	}
+	if !mayBeOffline {
+		return nil, errNoServer
+	}
+	h, done, err := app.OfflineAPI(ctx, c, data)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNoServer
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &sessionClient{base: "http://offline", http: &http.Client{Transport: handlerTransport{h}}, offline: true, done: done}, nil
+}
+
+func (f *sessionFlags) online(data, url string) (*sessionClient, error) {
+	file := f.tokenFile
+	if file == "" {
+		file = filepath.Join(data, app.TokenName)
+	}
+	token, err := httpserver.ReadTokenFile(file)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return &sessionClient{base: strings.TrimRight(url, "/"), token: token, http: client, done: func() error { return nil }}, nil
+}
+
+// call makes a request and decodes the answer into out, which may be nil.
+func (c *sessionClient) call(ctx context.Context, method, path string, in, out any) error {
+	body, err := c.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("read answer of %s: %w", path, err)
+	}
+	return nil
+}
+
+// send makes a request and returns the body of a good answer.
+func (c *sessionClient) send(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
+	var payload io.Reader = http.NoBody
+	if in != nil {
+		text, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		payload = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("--url: %w", err)}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, errInterrupted
+		}
+		return nil, fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	if resp.StatusCode < http.StatusMultipleChoices {
+		return resp.Body, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var p app.Problem
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&p); err != nil || p.Detail == "" {
+		return nil, fmt.Errorf("%s %s: HTTP status %d", method, path, resp.StatusCode)
+	}
+	switch resp.StatusCode {
+	case http.StatusBadRequest:
+		return nil, &usageError{&p}
+	case http.StatusUnprocessableEntity:
+		return nil, &agentError{&p}
+	}
+	return nil, &p
+}
+
+// handlerTransport answers requests in this process.
+type handlerTransport struct{ h http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := &bufferedResponse{header: http.Header{}, status: http.StatusOK}
+	t.h.ServeHTTP(w, r)
+	return &http.Response{
+		StatusCode: w.status, Status: http.StatusText(w.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()), Request: r,
+	}, nil
+}
+
+type bufferedResponse struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+// Header implements http.ResponseWriter.
+func (w *bufferedResponse) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *bufferedResponse) WriteHeader(status int) { w.status = status }
+
+// Write implements http.ResponseWriter.
+func (w *bufferedResponse) Write(p []byte) (int, error) { return w.body.Write(p) }
