@@ -23,7 +23,7 @@ var layers = []struct {
 	siblings bool
 	packages []string
 }{
-	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx"}},
+	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse"}},
 	{"ground", false, []string{"listen", "internal/python", "internal/process"}},
 	{"rooms", false, []string{"agent", "notice", "watch"}},
 	{"technologies", false, []string{
@@ -59,9 +59,10 @@ var rooms = map[string][]string{
 	"os/signal":                   {"cmd"},
 }
 
-// listen and watch are libraries: what they pull in, their users pull in too.
+// listen, sse and watch are libraries: what they pull in, their users pull in too.
 var lean = map[string][]string{
 	"listen": {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/yosida95/uritemplate", "golang.org/x/"},
+	"sse":    {},
 	"watch":  {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/yosida95/uritemplate", "golang.org/x/"},
 }
 
