@@ -38,7 +38,7 @@ test-agents: setup agents/node_modules/.setup ## Run five real agents, offline, 
 	OSSICLE_AGENTS_DIR=$(CURDIR)/agents OSSICLE_REQUIRE_AGENTS=all $(GO) test -count=1 -timeout 30m -v -run 'Agent' ./internal/acp ./internal/interop
 
 agents/node_modules/.setup: agents/package.json agents/package-lock.json agents/.npmrc
-	cd agents && npm ci --no-progress --loglevel=error
+	cd agents && npm install --no-save --no-progress --loglevel=error
 	@touch $@
 
 test-short: ## Run the tests that need nothing but Go
