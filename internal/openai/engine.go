@@ -29,7 +29,7 @@ const (
 
 const (
 	// maxBody and maxAnswer bound what one model call may send and say, in bytes.
-	maxBody   = 64 << 20
+	maxBody   = 32 << 20
 	maxAnswer = 4 << 20
 	// maxCalls bounds the tool calls of one answer; more are refused to the model.
 	maxCalls = 64
