@@ -251,8 +251,7 @@ func (in *Inbox) inspect(ctx context.Context, d *desk) (Desk, time.Time, error) 
 // deliverDue offers the first due notices whose adapter can take them.
 func (in *Inbox) deliverDue(ctx context.Context, d *desk, s Desk, next time.Time) (bool, time.Time, error) {
 	now := time.Now()
-	held, err := false, error(nil)
-	lost, asked := false, false
+	held, lost, asked := false, false, false
 	for _, head := range s.Heads {
 		switch {
 		case head.Due.After(now):
@@ -264,6 +263,7 @@ func (in *Inbox) deliverDue(ctx context.Context, d *desk, s Desk, next time.Time
 			next = earliest(next, d.pause)
 			continue
 		case !asked:
+			var err error
 			asked = true
 			if held, err = in.held(ctx, d.agent, s); err != nil {
 				return false, next, err
@@ -296,7 +296,8 @@ func (in *Inbox) held(ctx context.Context, agent string, s Desk) (bool, error) {
 	if s.Hold.Reason != "" {
 		return true, nil
 	}
-	b, reason := in.o.Budget, ""
+	b := in.o.Budget
+	var reason string
 	switch {
 	case s.Spent.WakesMinute >= b.WakesPerMinute:
 		reason = fmt.Sprintf("the budget of %d wakes a minute is spent", b.WakesPerMinute)

@@ -8,15 +8,17 @@ import (
 )
 
 var (
-	// ErrNotFound: there is no such notice, or it is not the asker's.
+	// ErrNotFound means that there is no such notice, or that it is not the
+	// asker's.
 	ErrNotFound = errors.New("notice: not found")
-	// ErrFenced: another process has begun to deliver for the agent.
+	// ErrFenced means that another process has begun to deliver for the agent.
 	ErrFenced = errors.New("notice: another process delivers for this agent now")
-	// ErrUncertain: a Waker cannot tell whether its host has the delivery, for
-	// instance because the answer to a request was lost. The notices are offered
-	// again when the route's patience is over, not at once.
+	// ErrUncertain means that a Waker cannot tell whether its host has the
+	// delivery, for instance because the answer to a request was lost. The
+	// notices are offered again when the route's patience is over, not at once.
 	ErrUncertain = errors.New("notice: the host may have it")
-	// ErrOutstanding: a wake of the agent is under way; a second must wait.
+	// ErrOutstanding means that a wake of the agent is under way; a second must
+	// wait.
 	ErrOutstanding = errors.New("notice: a wake is outstanding")
 )
 

@@ -87,7 +87,7 @@ func TestDeliver(t *testing.T) {
 	})
 }
 
-// D-1, D-4
+// D-1, D-4.
 func TestPostTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		host := noticetest.NewHost("host")
@@ -152,7 +152,7 @@ func TestPostRefuses(t *testing.T) {
 	}
 }
 
-// D-3
+// D-3.
 func TestStatus(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		host := noticetest.NewHost("push")

@@ -299,14 +299,14 @@ func TestHookKilledAtEveryStep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var taken string
+		var taken strings.Builder
 		for _, die := range []int{step, step, 0, 0} {
 			text, steps := hook(t, dir, die)
-			taken += text
+			taken.WriteString(text)
 			last = max(last, steps) // of one that had something to show
 		}
 		for _, id := range crashIDs() {
-			if n := strings.Count(taken, `name="`+id+`"`); n != 1 {
+			if n := strings.Count(taken.String(), `name="`+id+`"`); n != 1 {
 				t.Fatalf("killed at step %d: %s was shown %d times", step, id, n)
 			}
 		}

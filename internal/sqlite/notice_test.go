@@ -22,7 +22,7 @@ func open(tb testing.TB, path string, o *Options) *DB {
 	return db
 }
 
-// D-1, D-2, D-4, D-5, D-7, D-8
+// D-1, D-2, D-4, D-5, D-7, D-8.
 func TestNotices(t *testing.T) {
 	t.Parallel()
 	noticetest.RunStore(t, func(t *testing.T) notice.Store {

@@ -68,7 +68,7 @@ func terminal(t *testing.T, mode string, got *string) *AgentAPI {
 	return w
 }
 
-// D-15, D-9
+// D-15, D-9.
 func TestAgentAPI(t *testing.T) {
 	t.Parallel()
 	none := func(err error) bool { return err == nil }
@@ -126,7 +126,7 @@ func TestAgentAPIReach(t *testing.T) {
 	}
 }
 
-// D-17
+// D-17.
 func TestAgentAPIHostile(t *testing.T) {
 	t.Parallel()
 	var got string

@@ -96,12 +96,22 @@ func (c *claude) hear() line {
 	return l
 }
 
-func (c *claude) handshake(name string) line {
+func (c *claude) initialize(name string) line {
 	c.t.Helper()
 	c.say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"` + name + `","version":"2.1.318"}}}`)
-	l := c.hear()
+	return c.hear()
+}
+
+func (c *claude) initialized() {
+	c.t.Helper()
 	c.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	<-c.ready
+}
+
+func (c *claude) handshake(name string) line {
+	c.t.Helper()
+	l := c.initialize(name)
+	c.initialized()
 	return l
 }
 
@@ -112,7 +122,11 @@ func TestClaudeChannel(t *testing.T) {
 	if err := channel.Reach(t.Context(), "a"); err == nil {
 		t.Fatal("reached before the handshake")
 	}
-	l := c.handshake("claude-code")
+	l := c.initialize("claude-code")
+	if err := channel.Reach(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "handshake") {
+		t.Fatalf("got %v amid the handshake", err)
+	}
+	c.initialized()
 	if _, ok := l.Result.Capabilities.Experimental["claude/channel"]; !ok || l.Result.ProtocolVersion != "2025-11-25" {
 		t.Fatalf("got %+v", l.Result)
 	}
@@ -191,7 +205,7 @@ func TestClaudeChannelMisbehaves(t *testing.T) {
 	}
 }
 
-// D-17
+// D-17.
 func TestClaudeChannelHostile(t *testing.T) {
 	t.Parallel()
 	channel, c := channelServer(t)

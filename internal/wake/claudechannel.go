@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -65,9 +66,7 @@ func (c *ClaudeChannel) Options(o *mcp.ServerOptions) {
 		caps = &copied
 	}
 	experimental := map[string]any{channelCapability: map[string]any{}}
-	for k, v := range caps.Experimental {
-		experimental[k] = v
-	}
+	maps.Copy(experimental, caps.Experimental)
 	caps.Experimental = experimental
 	o.Capabilities = caps
 	o.SupportedProtocolVersions = slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v >= firstModern })
@@ -199,14 +198,10 @@ type channelConn struct {
 
 func (c *channelConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	msg, err := c.Connection.Read(ctx)
-	if err != nil {
-		c.leave()
-		return msg, err
-	}
-	if req, ok := msg.(*jsonrpc.Request); ok {
+	if req, ok := msg.(*jsonrpc.Request); ok && err == nil {
 		c.heard(req)
 	}
-	return msg, nil
+	return msg, err
 }
 
 // heard notes what a request says about the client.

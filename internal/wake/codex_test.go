@@ -257,7 +257,7 @@ echo '{"id":3,"result":{"turn":{"id":"u1"}}}'
 echo '{"method":"turn/completed","params":{"threadId":"t1","turn":{"id":"u1","status":"completed"}}}'
 `
 
-// D-17
+// D-17.
 func TestCodexHostile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

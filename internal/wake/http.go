@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -71,9 +72,7 @@ func (a *api) do(ctx context.Context, op, method, path string, body any) (*http.
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range a.header {
-		req.Header[k] = v
-	}
+	maps.Copy(req.Header, a.header)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -145,7 +144,7 @@ type stream struct {
 }
 
 func (a *api) stream(ctx context.Context, op, path string) (*stream, error) {
-	res, err := a.do(ctx, op, http.MethodGet, path, nil)
+	res, err := a.do(ctx, op, http.MethodGet, path, nil) //nolint:bodyclose // the stream's close does
 	if err != nil {
 		return nil, err
 	}

@@ -300,7 +300,7 @@ func TestOpenCodeDoctor(t *testing.T) {
 	}
 }
 
-// D-17
+// D-17.
 func TestOpenCodeHostile(t *testing.T) {
 	t.Parallel()
 	h := newOpenCode(t, "good")

@@ -40,7 +40,7 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// D-17
+// D-17.
 func TestAppendHostile(t *testing.T) {
 	t.Parallel()
 	for _, h := range noticetest.Corpus(t) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -114,7 +115,7 @@ func TestWebhook(t *testing.T) {
 	}})
 }
 
-// D-9
+// D-9.
 func TestWebhookMisbehaves(t *testing.T) {
 	t.Parallel()
 	host := func(code int) func(error) bool {
@@ -183,7 +184,9 @@ func TestWebhookPrivateAddresses(t *testing.T) {
 	}
 
 	reached := false
-	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	s.StartTLS()
 	defer s.Close()
 	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
 	if err != nil {
@@ -285,7 +288,7 @@ func TestVerifyWebhook(t *testing.T) {
 	}
 }
 
-// D-17
+// D-17.
 func TestWebhookHostile(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, "good")

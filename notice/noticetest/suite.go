@@ -110,9 +110,9 @@ func (s *suite) wake(agent, delivery string, fence int64, route, now, until int)
 	})
 }
 
-func (s *suite) pull(agent, delivery string, now, until int) []string {
+func (s *suite) pull(delivery string, now, until int) []string {
 	s.t.Helper()
-	c, err := s.Claim(s.t.Context(), notice.Claim{Agent: agent, Delivery: delivery, Adapter: "p", Now: at(now), Until: at(until), Limit: 100})
+	c, err := s.Claim(s.t.Context(), notice.Claim{Agent: "a", Delivery: delivery, Adapter: "p", Now: at(now), Until: at(until), Limit: 100})
 	s.ok(err)
 	return recordIDs(c.Records)
 }
@@ -185,7 +185,7 @@ func testInsert(t *testing.T, s *suite) {
 	}
 }
 
-// D-1
+// D-1.
 func testFields(t *testing.T, s *suite) {
 	s.agents("a")
 	n := notice.Notice{
@@ -202,7 +202,7 @@ func testFields(t *testing.T, s *suite) {
 	page, err := s.List(t.Context(), notice.Query{Agent: "a"})
 	s.ok(err)
 	s.equal(page.Records[0].Notice, n)
-	s.equal(s.pull("a", "d", 0, 9), []string(nil))
+	s.equal(s.pull("d", 0, 9), []string(nil))
 	c, err := s.Claim(t.Context(), notice.Claim{Agent: "a", Delivery: "d", Held: true, Now: t0, Until: at(9), Limit: 1})
 	s.ok(err)
 	s.equal(c.Records[0].Notice, n)
@@ -382,8 +382,8 @@ func testPulls(t *testing.T, s *suite) {
 	fence := s.term("a")
 	s.insert("a", "n1", 0, 0)
 	s.insert("a", "n2", 0, 50)
-	s.equal(s.pull("a", "p1", 1, 10), []string{"n1", "n2"}) // also what is not due yet
-	s.equal(s.pull("a", "p2", 2, 12), []string(nil))        // nor twice
+	s.equal(s.pull("p1", 1, 10), []string{"n1", "n2"}) // also what is not due yet
+	s.equal(s.pull("p2", 2, 12), []string(nil))        // nor twice
 	c, err := s.wake("a", "d1", fence, 0, 2, 12)
 	s.ok(err)
 	s.equal(recordIDs(c.Records), []string(nil))
@@ -393,8 +393,8 @@ func testPulls(t *testing.T, s *suite) {
 	s.equal(recordIDs(c.Records), []string{"n1"})
 	s.ok(s.Release(ctx, "a", "p1", []notice.Next{{ID: "n1", Route: 3}}, notice.Step{At: at(11), Reason: "late"}))
 	s.equal(s.record("n1").Delivery, "d2") // what it lost it cannot release
-	s.equal(s.pull("a", "p3", 11, 30), []string{"n2"})
-	s.equal(s.pull("a", "p4", 20, 30), []string{"n1"}) // nor does a waker that died hold for ever
+	s.equal(s.pull("p3", 11, 30), []string{"n2"})
+	s.equal(s.pull("p4", 20, 30), []string{"n1"}) // nor does a waker that died hold for ever
 	d, err := s.Desk(ctx, "a", at(20), 1)
 	s.ok(err)
 	if d.Claimed != nil {
@@ -416,7 +416,7 @@ func testRelease(t *testing.T, s *suite) {
 	_, err := s.wake("a", "d1", fence, 0, 1, 9)
 	s.ok(err)
 	s.ok(s.Extend(ctx, "a", "d1", at(15)))
-	s.equal(s.pull("a", "p", 14, 16), []string(nil))
+	s.equal(s.pull("p", 14, 16), []string(nil))
 	_, err = s.Move(ctx, "a", []string{"n1"}, notice.Step{State: notice.Woken, At: at(2)})
 	s.ok(err)
 	step := notice.Step{State: notice.Seen, At: at(15), Adapter: "a", Reason: "no proof"}
@@ -432,7 +432,7 @@ func testRelease(t *testing.T, s *suite) {
 	s.equal([]any{n2.State, n2.StateAt, n2.Offers}, []any{notice.Dead, at(15), 6})
 	n3 := s.record("n3")
 	s.equal([]any{n3.State, n3.Delivery, n3.Route, n3.Offers, len(n3.Steps)}, []any{notice.Persisted, "", 0, 0, 2})
-	s.equal(s.pull("a", "p1", 16, 20), []string{"n1", "n3"})
+	s.equal(s.pull("p1", 16, 20), []string{"n1", "n3"})
 	s.ok(s.Release(ctx, "a", "p1", nil, notice.Step{At: at(17)}))
 	s.equal(len(s.record("n3").Steps), 2) // nothing happened to it
 	s.ok(s.Release(ctx, "a", "p1", nil, notice.Step{At: at(17), Reason: "again"}))
@@ -518,7 +518,7 @@ func testLedger(t *testing.T, s *suite) {
 	s.equal(d, notice.Desk{})
 }
 
-// D-8
+// D-8.
 func testPruneAge(t *testing.T, s *suite) {
 	ctx := t.Context()
 	s.agents("a", "b")
@@ -556,7 +556,7 @@ func testPruneAge(t *testing.T, s *suite) {
 	s.equal(recordIDs(page.Records), []string{"old1", "old2", "held", "young", "other"})
 }
 
-// D-8
+// D-8.
 func testPruneKeep(t *testing.T, s *suite) {
 	ctx := t.Context()
 	s.agents("a")
