@@ -40,6 +40,7 @@ type AgentSpec struct {
 	ID      string        // of the session and of its inbox
 	Profile agent.Profile // Command empty means a model loop over Model
 	Model   Model
+	Mode    string // session mode to set where the agent has one
 	// Engine makes an engine for each life of the agent. Nil means by Profile and
 	// Model.
 	Engine  func() (agent.Engine, error)
@@ -183,11 +184,11 @@ func (o *Agent) engine(spec *AgentSpec) func() (agent.Engine, error) {
 	if spec.Engine != nil {
 		return spec.Engine
 	}
-	log, p, m := o.agents.log, spec.Profile, spec.Model
+	log, p, m, mode := o.agents.log, spec.Profile, spec.Model, spec.Mode
 	return func() (agent.Engine, error) {
 		switch {
 		case len(p.Command) > 0:
-			return acp.New(p.Command, &acp.Options{Logger: log}), nil
+			return acp.New(p.Command, &acp.Options{Mode: mode, Logger: log}), nil
 		case m.URL != "":
 			return openai.New(m.URL, m.Name, &openai.Options{Key: m.Key, Logger: log}), nil
 		}

@@ -236,6 +236,7 @@ type StartRequest struct {
 	Env     []string       `json:"env,omitzero"`     // "KEY=value"
 	Dir     string         `json:"dir,omitzero"`     // absolute
 	Model   *StartModel    `json:"model,omitzero"`
+	Mode    string         `json:"mode,omitzero"` // session mode of the agent
 	Policy  string         `json:"policy,omitzero"`
 	System  string         `json:"system,omitzero"`
 	OnStart string         `json:"on_start,omitzero"`
@@ -300,7 +301,7 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		if err != nil {
 			return nil, err
 		}
-		spec.Profile, spec.Model = p.Profile, Model{URL: p.Model.URL, Name: p.Model.Name, Key: key}
+		spec.Profile, spec.Mode, spec.Model = p.Profile, p.Mode, Model{URL: p.Model.URL, Name: p.Model.Name, Key: key}
 		if spec.Servers, err = profileServers(p.Servers); err != nil {
 			return nil, fmt.Errorf("profile %q: %w", req.Profile, err)
 		}
@@ -334,6 +335,9 @@ func (req *StartRequest) lay(spec *AgentSpec) {
 		if f.from != "" {
 			*f.to = f.from
 		}
+	}
+	if req.Mode != "" {
+		spec.Mode = req.Mode
 	}
 	if req.Policy != "" {
 		p.Policy = agent.Policy(req.Policy)

@@ -38,6 +38,7 @@ type agentFlags struct {
 	keyEnv    string
 	profile   string
 	policy    string
+	mode      string
 	onStart   string
 	dir       string
 	midTurn   bool
@@ -51,6 +52,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.keyEnv, "api-key-env", "", "environment variable that holds the key of the model server")
 	flags.StringVar(&f.profile, "profile", "", "profile of the configuration file; flags win over it")
 	flags.StringVar(&f.policy, "policy", "", "who answers permission requests: ask, allow-read or allow (default ask)")
+	flags.StringVar(&f.mode, "mode", "", "session mode to set, where the agent has one")
 	flags.StringVar(&f.onStart, "on-start", "", "prompt of the first turn; what was restored is told in the same turn")
 	flags.StringVar(&f.dir, "dir", "", "working directory of the agent (default: this one)")
 	flags.BoolVar(&f.midTurn, "mid-turn", false, "offer notices to the running turn, where the agent has a way for it")
@@ -231,7 +233,10 @@ func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error 
 		}
 		p.Dir = dir
 	}
-	spec.Profile = p.Profile
+	spec.Profile, spec.Mode = p.Profile, p.Mode
+	if f.mode != "" {
+		spec.Mode = f.mode
+	}
 	spec.Model = app.Model{URL: p.Model.URL, Name: p.Model.Name}
 	if p.Model.APIKeyEnv != "" && p.Model.URL != "" {
 		key, ok := e.getenv(p.Model.APIKeyEnv)

@@ -90,7 +90,7 @@ func newSessionStart(e *env, f *sessionFlags) *cobra.Command {
 func startRequest(spec *app.AgentSpec) *app.StartRequest {
 	p := &spec.Profile
 	req := &app.StartRequest{
-		ID: spec.ID, Agent: p.Command, Env: p.Env, Dir: p.Dir, Policy: string(p.Policy), System: p.System, OnStart: p.OnStart, MidTurn: p.MidTurn,
+		ID: spec.ID, Agent: p.Command, Env: p.Env, Dir: p.Dir, Mode: spec.Mode, Policy: string(p.Policy), System: p.System, OnStart: p.OnStart, MidTurn: p.MidTurn,
 	}
 	if spec.Model.URL != "" {
 		req.Model = &app.StartModel{URL: spec.Model.URL, Name: spec.Model.Name, Key: spec.Model.Key}

@@ -18,6 +18,7 @@ type Profile struct {
 	agent.Profile
 
 	Model Model
+	Mode  string // session mode of the agent
 }
 
 // Model says where a model is.
@@ -34,6 +35,7 @@ type profile struct {
 	Env     map[string]string `yaml:"env"`
 	Dir     string            `yaml:"dir"`
 	Servers yaml.Node         `yaml:"mcpServers"`
+	Mode    string            `yaml:"mode"`
 	Policy  string            `yaml:"policy"`
 	System  string            `yaml:"system"`
 	OnStart string            `yaml:"on_start"`
@@ -41,7 +43,7 @@ type profile struct {
 }
 
 func (p *profile) build(name string) (Profile, error) {
-	out := Profile{Model: p.Model, Profile: agent.Profile{
+	out := Profile{Model: p.Model, Mode: p.Mode, Profile: agent.Profile{
 		Name: name, Command: p.Agent, Dir: p.Dir, Policy: agent.Policy(p.Policy), System: p.System, OnStart: p.OnStart, MidTurn: p.MidTurn,
 	}}
 	for _, key := range slices.Sorted(maps.Keys(p.Env)) {

@@ -20,6 +20,7 @@ profiles:
     dir: /srv/work
     mcpServers: {board: {command: board-server}}
     policy: allow-read
+    mode: default
     system: Be brief.
     on_start: Say hello.
     mid_turn: true
@@ -34,7 +35,7 @@ profiles:
 			Name: "coder", Command: []string{"codex-acp", "--flag"}, Env: []string{"A=1", "B=2"}, Dir: "/srv/work",
 			Servers: []byte(`{"mcpServers":{"board":{"command":"board-server"}}}`), Policy: agent.PolicyAllowRead,
 			System: "Be brief.", OnStart: "Say hello.", MidTurn: true,
-		}},
+		}, Mode: "default"},
 		"local": {Profile: agent.Profile{Name: "local"}, Model: Model{URL: "http://127.0.0.1:11434", Name: "small", APIKeyEnv: "KEY"}},
 	}
 	if diff := cmp.Diff(want, c.Profiles); diff != "" {

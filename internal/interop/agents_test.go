@@ -32,23 +32,31 @@ type hosted struct {
 	name string
 	// start returns its command and environment.
 	start func(t *testing.T) (command string, env []string)
+	mode  string // session mode without a model that judges permissions
 }
 
 func hostedAgents() []hosted {
+	mock := func(modes string) func(t *testing.T) (string, []string) {
+		return func(*testing.T) (string, []string) {
+			return program + " mock-agent --mode " + modes + "slow=" + slowTurn.String(), nil
+		}
+	}
 	return []hosted{
-		{"mock-agent", func(t *testing.T) (string, []string) {
-			t.Helper()
-			return program + " mock-agent --mode slow=" + slowTurn.String(), nil
-		}},
-		{"mock-agent async", func(t *testing.T) (string, []string) {
-			t.Helper()
-			return program + " mock-agent --mode async,legacy,slow=" + slowTurn.String(), nil
-		}},
-		{"codex-acp", func(t *testing.T) (string, []string) {
-			t.Helper()
-			main := installedAgent(t, "codex-acp", "@agentclientprotocol/codex-acp/dist/index.js")
-			home := t.TempDir()
-			writeFile(t, filepath.Join(home, "config.toml"), fmt.Sprintf(`model = "gpt-5"
+		{name: "mock-agent", start: mock("")},
+		{name: "mock-agent async legacy", start: mock("async,legacy,")},
+		{name: "codex-acp", start: codex},
+		{name: "claude-agent-acp", start: claude, mode: "default"}, // "auto" lets a model judge the tool calls
+		{name: "gemini", start: gemini},
+		{name: "opencode", start: opencode},
+		{name: "qwen", start: qwen},
+	}
+}
+
+func codex(t *testing.T) (string, []string) {
+	t.Helper()
+	main := installedAgent(t, "codex-acp", "@agentclientprotocol/codex-acp/dist/index.js")
+	home := t.TempDir()
+	writeFile(t, filepath.Join(home, "config.toml"), fmt.Sprintf(`model = "gpt-5"
 model_provider = "scripted"
 check_for_update_on_startup = false
 [analytics]
@@ -59,12 +67,45 @@ base_url = "%s/v1"
 wire_api = "responses"
 requires_openai_auth = false
 `, slowModel(t)))
-			// Any other mode lets a model judge the tool calls.
-			return node(t) + " " + main, []string{
-				"CODEX_HOME=" + home, "MODEL_PROVIDER=scripted", "NO_BROWSER=1", "INITIAL_AGENT_MODE=agent-full-access",
-			}
-		}},
+	// Any other mode lets a model judge the tool calls.
+	return node(t) + " " + main, []string{
+		"CODEX_HOME=" + home, "MODEL_PROVIDER=scripted", "NO_BROWSER=1", "INITIAL_AGENT_MODE=agent-full-access",
 	}
+}
+
+func claude(t *testing.T) (string, []string) {
+	t.Helper()
+	main := installedAgent(t, "claude-agent-acp", "@agentclientprotocol/claude-agent-acp/dist/index.js")
+	return node(t) + " " + main, []string{
+		"HOME=" + t.TempDir(), "ANTHROPIC_API_KEY=x", "ANTHROPIC_BASE_URL=" + slowModel(t), "ANTHROPIC_MODEL=scripted",
+		"ANTHROPIC_SMALL_FAST_MODEL=scripted", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1",
+		"DISABLE_AUTOUPDATER=1", "DISABLE_ERROR_REPORTING=1", "IS_SANDBOX=1",
+	}
+}
+
+func gemini(t *testing.T) (string, []string) {
+	t.Helper()
+	main := installedAgent(t, "gemini", "@google/gemini-cli/bundle/gemini.js")
+	home := t.TempDir()
+	writeFile(t, filepath.Join(home, ".gemini", "settings.json"), `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},
+"privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false}}`)
+	return node(t) + " " + main + " --acp", []string{"HOME=" + home, "GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=" + slowModel(t), "GEMINI_MODEL=gemini-2.5-flash"}
+}
+
+func opencode(t *testing.T) (string, []string) {
+	t.Helper()
+	main := installedAgent(t, "opencode", "opencode-linux-x64/bin/opencode")
+	home := t.TempDir()
+	writeFile(t, filepath.Join(home, ".config", "opencode", "opencode.json"), fmt.Sprintf(`{"autoupdate":false,"share":"disabled","model":"scripted/scripted","small_model":"scripted/scripted",
+"provider":{"scripted":{"npm":"@ai-sdk/openai-compatible","name":"Scripted","options":{"baseURL":"%s/v1","apiKey":"x"},
+"models":{"scripted":{"name":"scripted","tool_call":true,"limit":{"context":100000,"output":4000}}}}},"enabled_providers":["scripted"]}`, slowModel(t)))
+	return main + " acp", []string{"HOME=" + home, "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
+}
+
+func qwen(t *testing.T) (string, []string) {
+	t.Helper()
+	main := installedAgent(t, "qwen", "@qwen-code/qwen-code/cli-entry.js")
+	return node(t) + " " + main + " --acp", []string{"HOME=" + t.TempDir(), "OPENAI_API_KEY=x", "OPENAI_BASE_URL=" + slowModel(t) + "/v1", "OPENAI_MODEL=scripted"}
 }
 
 // slowModel is a scripted model that takes its time over notices.
@@ -113,6 +154,9 @@ func installedAgent(t *testing.T, name, path string) string {
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +206,23 @@ func (c *conversation) reply(run string) string {
 	return ""
 }
 
+// start makes the agent start its watch. Agents that attach to their servers
+// beside their work may not have them in their first turn.
+func (c *conversation) start(words string) {
+	c.t.Helper()
+	for try := 0; ; try++ {
+		c.say(words)
+		r := c.until("reply", event(agent.EventReply))
+		c.until("end", event(agent.EventRunEnded))
+		switch {
+		case strings.Contains(r.Text, "shape") && r.Error == "":
+			return
+		case try == 5 || !strings.Contains(r.Text, "no tool"):
+			c.t.Fatalf("run_code answered %q %s; it said:\n%s", r.Text, r.Error, c.output())
+		}
+	}
+}
+
 func event(name string) func(agent.Update) bool {
 	return func(u agent.Update) bool { return u.Event == name }
 }
@@ -182,18 +243,14 @@ func TestAgentsHearOfChanges(t *testing.T) {
 			command, env := a.start(t)
 			url, data := memoHTTP(t), t.TempDir()
 			c := &conversation{child: start(t, env, program, "run", "--agent", command, "--mcp-http", url, "--quiet", "200ms",
-				"--policy", "allow", "--data", data, "--dir", t.TempDir(), "--session", "s", "--json")}
+				"--policy", "allow", "--mode", a.mode, "--data", data, "--dir", t.TempDir(), "--session", "s", "--json")}
 			code, err := json.Marshal(map[string]string{
 				"code": `await watch_start(name="notes", uri="memo://notes", on_event='''f"{event['key']} is now {event['new']}"''')`,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.say("CALL run_code " + string(code))
-			if r := c.until("reply", event(agent.EventReply)); !strings.Contains(r.Text, `"shape"`) || r.Error != "" {
-				t.Fatalf("run_code answered %q %s", r.Text, r.Error)
-			}
-			c.until("end", event(agent.EventRunEnded))
+			c.start("CALL run_code " + string(code))
 
 			must(t, "call", "memo_set", "key=todo", "value=tea", "--mcp-http", url)
 			first := c.until("turn", event(agent.EventRunStarted))
