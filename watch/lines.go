@@ -99,7 +99,9 @@ func (e *Event) changesText() string {
 	}
 	var parts []string
 	for _, c := range e.changes[:min(len(e.changes), maxLineChanges)] {
-		parts = append(parts, c.text())
+		if text := c.text(); text != rootPath { // the whole, too long to show: the key says it all
+			parts = append(parts, text)
+		}
 	}
 	if len(parts) == 0 {
 		return ""

@@ -71,6 +71,8 @@ func TestDefaultLinesOfState(t *testing.T) {
 		// W-091
 		{"list", `[{"id":1},{"id":2,"v":1}]`, `[{"id":2,"v":3},{"id":4}]`, []string{"MODIFIED 2 (v: 1→3)", "ADDED 4", "DELETED 1"}},
 		{"object", `{"todo":"a"}`, `{"owner":"me","todo":"b"}`, []string{"ADDED owner", "MODIFIED todo (a→b)"}},
+		// W-094: a member that is one value, and not one to be shown, has no path.
+		{"object with long values", `{"l":[1],"s":"` + strings.Repeat("x", 60) + `"}`, `{"l":[2],"s":"` + strings.Repeat("y", 60) + `"}`, []string{"MODIFIED l", "MODIFIED s"}},
 		{"scalars", `["a"]`, `["b"]`, []string{"ADDED b", "DELETED a"}},
 		// W-090: a list of Kubernetes objects is keyed by uid and shown by name.
 		{"kubernetes list", `[]`, `[{"metadata":{"uid":"0","name":"n","namespace":"ns"}}]`, []string{"ADDED ns/n"}},
