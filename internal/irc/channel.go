@@ -39,7 +39,7 @@ type Channel struct {
 	key    string
 
 	joined bool
-	why    string        // what the server said when it did not let us in
+	why    string        // why nothing can be said there, for instance the server's words
 	retry  time.Time     // when to join again
 	pause  time.Duration // before the next retry after that
 }
@@ -112,7 +112,7 @@ func (ch *Channel) ready() error {
 	switch {
 	case !ch.client.registered:
 		return ErrNotConnected
-	case ch.room && !ch.joined:
+	case ch.room && !ch.joined, !ch.room && ch.why != "":
 		return &JoinError{Channel: ch.name, Reason: ch.why}
 	}
 	return nil

@@ -35,17 +35,17 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("register with the server: refused (%s): %s", e.Code, e.Text)
 }
 
-// JoinError says why we are not in a channel.
+// JoinError says why nothing can be said in a channel.
 type JoinError struct {
 	Channel string
-	Reason  string // the server's words; empty: not yet
+	Reason  string // for instance the server's words; empty: we are not in yet
 }
 
 func (e *JoinError) Error() string {
 	if e.Reason == "" {
 		return fmt.Sprintf("irc: not in %s yet", e.Channel)
 	}
-	return fmt.Sprintf("irc: not in %s: %s", e.Channel, e.Reason)
+	return fmt.Sprintf("irc: cannot speak in %s: %s", e.Channel, e.Reason)
 }
 
 // closedError is the server's goodbye.

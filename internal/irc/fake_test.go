@@ -34,6 +34,7 @@ type world struct {
 // conn is the server's end of one connection.
 type conn struct {
 	net.Conn
+	rude  bool // does not take a QUIT for the end
 	mu    sync.Mutex
 	lines []got
 	read  int
@@ -115,6 +116,9 @@ func (w *world) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return ours, ctx.Err()
 }
 
+// goDeaf in a line makes the server stop reading.
+const goDeaf = "go deaf"
+
 func (c *conn) listen() {
 	r := bufio.NewReader(c)
 	for {
@@ -124,9 +128,13 @@ func (c *conn) listen() {
 		}
 		c.mu.Lock()
 		c.lines = append(c.lines, got{time.Now(), s})
+		rude := c.rude
 		c.mu.Unlock()
-		if strings.HasPrefix(s, "QUIT") {
+		switch {
+		case strings.HasPrefix(s, "QUIT") && !rude:
 			_ = c.Close()
+		case strings.Contains(s, goDeaf):
+			return
 		}
 	}
 }

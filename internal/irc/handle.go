@@ -138,7 +138,13 @@ func (c *Client) renames(ctx context.Context, in line) {
 		return
 	}
 	renamed := c.peers[i]
-	c.peers = slices.DeleteFunc(c.peers, func(p *Channel) bool { return p != renamed && c.names.equal(p.name, nick) })
+	c.peers = slices.DeleteFunc(c.peers, func(p *Channel) bool {
+		if p == renamed || !c.names.equal(p.name, nick) {
+			return false
+		}
+		p.why = "somebody else has that nick now" // we did not see its holder leave
+		return true
+	})
 	renamed.name = nick
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -268,6 +269,21 @@ func TestPrivateReplyFollowsTheNick(t *testing.T) {
 			}
 		}
 		c.expect(t, "PRIVMSG eve2 :for eve", "PRIVMSG eve :for bob")
+		// One who left unseen, and whose nick another takes, is not spoken to.
+		c.say(t, from("carl", "ossi", "secret?"), from("dora", "ossi", "hi"))
+		heard := w.heard()
+		c.say(t, ":dora!u@h NICK carl")
+		if err := heard[0].Channel.Publish(w.context(), agent.Reply{Text: "for carl"}); !errors.As(err, new(*JoinError)) {
+			t.Errorf("got %v", err)
+		}
+		if err := heard[1].Channel.Publish(w.context(), agent.Reply{Text: "for dora"}); err != nil {
+			t.Error(err)
+		}
+		c.say(t, from("carl", "ossi", "hi again"))
+		if err := w.heard()[0].Channel.Publish(w.context(), agent.Reply{Text: "for her too"}); err != nil {
+			t.Error(err)
+		}
+		c.expect(t, "PRIVMSG carl :for dora", "PRIVMSG carl :for her too")
 		for i := range 3 * maxPeers {
 			c.say(t, from(fmt.Sprint("n", i), "ossi", "hi"))
 		}
@@ -318,30 +334,60 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// A server that has stopped reading holds up the end by a moment only.
+// A server that has stopped reading holds up the end by a moment only, whether
+// we are writing to it or are about to; so does one that talks on.
 func TestStopIsBounded(t *testing.T) {
 	t.Parallel()
-	play(t, Options{}, func(w *world) {
-		w.mu.Lock()
-		w.deaf = true
-		w.mu.Unlock()
-		w.join0deaf(t)
-		begun := time.Now()
-		if err := w.stop(); err != nil {
-			t.Error(err)
-		}
-		if d := time.Since(begun); d > 2*stopTime {
-			t.Errorf("it took %v", d)
-		}
-	})
+	for name, texts := range map[string][]string{"idle": {goDeaf}, "writing": {goDeaf + "\nmore"}, "about to write": {goDeaf, "more"}, "rude": nil} {
+		play(t, Options{Channels: []string{"#a"}}, func(w *world) {
+			c := w.join(0)
+			time.Sleep(10 * time.Second)
+			for i, text := range texts {
+				if err := w.client.Channels()[0].Publish(w.context(), agent.Reply{Text: text}); err != nil {
+					t.Error(err)
+				}
+				if i == 0 {
+					synctest.Wait()
+				}
+			}
+			var talking sync.WaitGroup
+			if texts == nil {
+				c.mu.Lock()
+				c.rude = true
+				c.mu.Unlock()
+				talking.Go(func() {
+					for {
+						if _, err := c.Write([]byte("NOTICE ossi :stay\r\n")); err != nil {
+							return
+						}
+						time.Sleep(time.Second)
+					}
+				})
+			}
+			begun := time.Now()
+			if err := w.stop(); err != nil {
+				t.Error(err)
+			}
+			if d := time.Since(begun); d > 2*stopTime {
+				t.Errorf("%s: it took %v", name, d)
+			}
+			talking.Wait()
+		})
+	}
 }
 
-// join0deaf leaves the client in the middle of a write that nobody reads.
-func (w *world) join0deaf(t *testing.T) {
-	t.Helper()
-	w.conn(0).Close()
-	w.conn(1)
-	synctest.Wait()
+// A JOIN that nobody answers is repeated.
+func TestJoinIsRepeated(t *testing.T) {
+	t.Parallel()
+	play(t, Options{Channels: []string{"#a"}}, func(w *world) {
+		c := w.conn(0)
+		c.say(t, ":irc.test 001 ossi :Welcome")
+		c.fresh()
+		time.Sleep(joinTime - time.Second)
+		c.expect(t)
+		time.Sleep(time.Second)
+		c.expect(t, "JOIN #a")
+	})
 }
 
 func TestNewChecks(t *testing.T) {
@@ -362,6 +408,7 @@ func TestNewChecks(t *testing.T) {
 		"channel":         {"irc.test:6667", "ossi", &Options{Channels: []string{"a"}}, false},
 		"two channels":    {"irc.test:6667", "ossi", &Options{Channels: []string{"#a,#b"}}, false},
 		"key":             {"irc.test:6667", "ossi", &Options{Channels: []string{"#a b c"}}, false},
+		"long key":        {"irc.test:6667", "ossi", &Options{Channels: []string{"#a " + strings.Repeat("k", 65)}}, false},
 		"key line":        {"irc.test:6667", "ossi", &Options{Channels: []string{"#a b\nc"}}, false},
 		"many channels":   {"irc.test:6667", "ossi", &Options{Channels: strings.Split(strings.Repeat("#a,", 50)+"#a", ",")}, false},
 		"password":        {"irc.test:6667", "ossi", &Options{Password: "a\nb"}, false},
