@@ -11,6 +11,7 @@ import (
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/acp"
+	"github.com/ossicle/ossicle/internal/irc"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/openai"
@@ -49,8 +50,8 @@ type AgentSpec struct {
 	Watches   []watch.StartRequest
 	StatePath string
 	Channels  []agent.Channel
-	Briefing  agent.Briefing // Nick and Chatter, for chats
-	Asks      bool           // a person can be asked
+	Chat      *Chat // nil: the agent is in none
+	Asks      bool  // a person can be asked
 	// Authorize shows a person where to authorize us at a server.
 	Authorize func(server, url string)
 }
@@ -66,6 +67,8 @@ type Agent struct {
 	ready  chan struct{} // closed when the first turn need not wait any more
 	once   sync.Once
 	down   teardown
+	chats  bool
+	failed chan error // capacity 1
 	closed chan struct{}
 	ending sync.Once
 	err    error // of Close, after closed
@@ -80,7 +83,7 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 	if err := a.reserve(spec.ID); err != nil {
 		return nil, err
 	}
-	one := &Agent{agents: a, ready: make(chan struct{}), closed: make(chan struct{})}
+	one := &Agent{agents: a, ready: make(chan struct{}), failed: make(chan error, 1), closed: make(chan struct{})}
 	err = one.build(ctx, &spec)
 	if err == nil {
 		err = a.install(spec.ID, one)
@@ -118,7 +121,13 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	})
 	o.down.push("code", pythonBudget, func(context.Context) error { o.code.Close(); return nil })
 
-	if err := o.newSession(ctx, spec); err != nil {
+	var chat *irc.Client
+	if spec.Chat != nil {
+		if chat, err = o.newChat(spec.Chat); err != nil {
+			return err
+		}
+	}
+	if err := o.newSession(ctx, spec, channels(chat, spec.Channels)); err != nil {
 		return err
 	}
 	o.down.push("attachment", endpointBudget, func(context.Context) error { a.endpoint.Detach(spec.ID); return nil })
@@ -129,6 +138,10 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	}
 	o.down.push("delivery", deliveryBudget, func(context.Context) error { a.Inbox.Detach(spec.ID); return nil })
 
+	if chat != nil {
+		o.chats = true
+		o.runChat(ctx, chat)
+	}
 	ran := make(chan error, 1)
 	go func() { ran <- o.Session.Run(context.WithoutCancel(ctx)) }()
 	o.down.push("turns", turnsBudget, func(context.Context) error {
@@ -153,11 +166,12 @@ func (o *Agent) waker() *sessionWaker {
 	return &sessionWaker{inbox: o.agents.Inbox, session: o.Session, log: o.agents.log, restored: o.open}
 }
 
-func (o *Agent) newSession(ctx context.Context, spec *AgentSpec) error {
+func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.Channel) error {
 	a, p := o.agents, &spec.Profile
-	briefing := spec.Briefing
-	briefing.CodeMode, briefing.Watches = o.Client.python.ready(), len(spec.Servers) > 0
-	briefing.Extra = p.System
+	briefing := agent.Briefing{CodeMode: o.Client.python.ready(), Watches: len(spec.Servers) > 0, Extra: p.System}
+	if spec.Chat != nil {
+		briefing.Nick, briefing.Chatter = spec.Chat.Nick, spec.Chat.Chatter
+	}
 	if briefing.Watches {
 		ask, cancel := context.WithTimeout(ctx, briefingTime)
 		briefing.Recipes = agent.Recipes(ask, o.Client.Watches)
@@ -166,7 +180,7 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec) error {
 	session, err := agent.NewSession(spec.ID, o.engine(spec), a.Store, frame, &agent.Options{
 		Profile: p.Name, Dir: p.Dir, Env: p.Env, System: agent.SystemPrompt(briefing), OnStart: p.OnStart,
 		Ready: o.ready, ReadyWait: readyWait,
-		MCPServers: o.mcpServers, Tools: o.tools, Channels: spec.Channels,
+		MCPServers: o.mcpServers, Tools: o.tools, Channels: places,
 		Pull:    func(ctx context.Context, user bool) []agent.Waiting { return o.waker().pull(ctx, user) },
 		OnIdle:  func() { a.Inbox.Kick(spec.ID) },
 		Context: o.code.ScopeNote,

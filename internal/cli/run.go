@@ -24,6 +24,7 @@ type runFlags struct {
 	servers serverFlags
 	watch   watchFlags // on-event, quiet, max-wait, watch-state, legacy
 	agent   agentFlags
+	chat    chatFlags
 	watches []string
 	prompt  string
 	data    string
@@ -70,17 +71,19 @@ watches for it. What they notice becomes turns of the agent.
 
 Lines on standard input are for the agent. /cancel ends its turn, /reset its
 conversation, /watches lists the watches, /quit ends. After the end of the input,
-and without a terminal after --prompt, it goes on while a watch exists.
+and without a terminal after --prompt, it goes on while a watch or a chat exists.
 
 Notices are kept in the data directory until a turn has shown them. Give a
 --session name to go on with them, and with the conversation, another time.`,
 		Example: `  ossicle run --agent 'ossicle mock-agent' --mcp-stdio 'ossicle memo' --watch memo://notes
   ossicle run --agent codex-acp --mcp-config .mcp.json --prompt 'Watch the board for me.'
+  ossicle run --agent codex-acp --mcp-config .mcp.json --irc irc.example.org --irc-tls --channel '#team'
   ossicle run --model http://127.0.0.1:11434 --mcp-config .mcp.json --session home --json`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	f.agent.register(cmd)
+	f.chat.register(cmd)
 	f.servers.register(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.watches, "watch", nil, "URI to watch for the agent (repeatable)")
@@ -110,6 +113,9 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 	}
 	defer func() { err = errors.Join(err, agents.Close(context.WithoutCancel(ctx))) }()
 	t := newTalk(e)
+	if spec.Chat, err = f.chat.chat(e); err != nil {
+		return &usageError{err}
+	}
 	spec.Channels = []agent.Channel{t}
 	spec.Asks = terminal(e.In)
 	if f.servers.oauth {

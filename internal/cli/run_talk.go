@@ -77,7 +77,9 @@ func (t *talk) run(ctx context.Context, one *app.Agent, prompt string) error {
 	if quit, err := t.listen(ctx); quit || err != nil {
 		return err
 	}
-	t.linger(ctx)
+	if err := t.linger(ctx); err != nil {
+		return err
+	}
 	return verdict(ctx, first)
 }
 
@@ -111,6 +113,8 @@ func (t *talk) listen(ctx context.Context) (quit bool, err error) {
 			if quit := t.line(ctx, line); quit {
 				return true, nil
 			}
+		case err := <-t.one.Failed():
+			return true, err
 		case <-t.session.Done():
 			return true, errSessionEnded
 		case <-ctx.Done():
@@ -121,17 +125,19 @@ func (t *talk) listen(ctx context.Context) (quit bool, err error) {
 
 // linger goes on while a watch exists: after each run it looks whether there is
 // anything left to wait for.
-func (t *talk) linger(ctx context.Context) {
+func (t *talk) linger(ctx context.Context) error {
 	for {
-		if t.session.WaitIdle(ctx) != nil || t.one.Watching() == 0 && t.session.CloseIfIdle() {
-			return
+		if t.session.WaitIdle(ctx) != nil || !t.one.Listening() && t.session.CloseIfIdle() {
+			return nil //nolint:nilerr // ctx has ended: a signal
 		}
 		select {
 		case <-t.ran:
+		case err := <-t.one.Failed():
+			return err
 		case <-t.session.Done():
-			return
+			return nil
 		case <-ctx.Done():
-			return
+			return nil
 		}
 	}
 }
@@ -286,6 +292,14 @@ func (t *talk) show(u *agent.Update) {
 	switch u.Event {
 	case agent.EventNoticeQueued:
 		_, _ = io.WriteString(t.env.Out, noticeText(u))
+	case agent.EventReply:
+		if u.Channel != "" && u.Channel != t.Name() {
+			say("to %s: %s", u.Channel, firstLine(u.Text, 200))
+		}
+	case agent.EventInputQueued:
+		if u.Channel != "" && u.Channel != t.Name() {
+			say("%s in %s: %s", u.From, u.Channel, firstLine(u.Text, 200))
+		}
 	case agent.EventNoticeLost:
 		say("a notice of %s was not shown: %s", u.Name, u.Error)
 	case agent.EventStarted:
