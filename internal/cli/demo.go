@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/mcpclient"
@@ -25,9 +27,10 @@ func newDemo(e *env) *cobra.Command {
 	var addr string
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See it work: a memo server, a watch on it, a change, the notice",
-		Long: `Start a memo server and a watch on it, change a note, and show the notice
-arrive. In a terminal the demo goes on until Ctrl-C, so that more notes can be
+		Short: "See it work: a memo server, an agent with a watch on it, a change, the notice, the agent's answer",
+		Long: `Start a memo server and an agent that watches it, change a note, and show the
+notice arrive and become a turn of the agent. The agent follows a script and needs
+no model. In a terminal the demo goes on until Ctrl-C, so that more notes can be
 changed from a second one.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.demo(cmd.Context(), addr) },
@@ -60,22 +63,30 @@ func (e *env) demo(ctx context.Context, addr string) (err error) {
 	if err != nil {
 		return err
 	}
-	notices := make(chan watch.Notice, 1)
-	c.Watch.Quiet = demoQuiet
-	client, err := app.NewClient(c, []mcpclient.Spec{
-		{Name: "memo", URL: server.url, Headers: map[string]string{"Authorization": "Bearer " + token}},
-	}, &app.ClientOptions{Logger: e.log, Sink: watch.SinkFunc(func(ctx context.Context, n watch.Notice) error {
-		select {
-		case notices <- n:
-		case <-ctx.Done():
-		}
-		return nil
-	})})
+	data, err := os.MkdirTemp("", "ossicle-demo")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close(context.WithoutCancel(ctx))) }()
-	return e.playDemo(ctx, client, server, notices)
+	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	c.Watch.Quiet = demoQuiet
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: data, Logger: e.log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, agents.Close(context.WithoutCancel(ctx))) }()
+	one, err := agents.Start(ctx, app.AgentSpec{
+		ID: "demo", Profile: agent.Profile{Command: []string{self, "mock-agent"}, Dir: data},
+		Servers: []mcpclient.Spec{{Name: "memo", URL: server.url, Headers: map[string]string{"Authorization": "Bearer " + token}}},
+		Watches: []watch.StartRequest{{Name: "notes", URI: "memo://notes"}},
+	})
+	if err != nil {
+		return err
+	}
+	return e.playDemo(ctx, one, server)
 }
 
 // demoServer is the memo server of the demo.
@@ -111,51 +122,76 @@ func (e *env) startMemo(ctx context.Context, addr, tokenFile string) (*demoServe
 }
 
 // playDemo changes a note and shows what comes of it.
-func (e *env) playDemo(ctx context.Context, client *app.Client, server *demoServer, notices <-chan watch.Notice) error {
+func (e *env) playDemo(ctx context.Context, one *app.Agent, server *demoServer) error {
 	say := func(format string, args ...any) {
 		if !e.json {
 			_, _ = fmt.Fprintf(e.Out, format+"\n", args...)
 		}
 	}
+	sub := one.Session.Subscribe()
+	defer sub.Close()
 	say("1. a memo server runs at %s", server.url)
-	if _, err := client.Watches.Start(ctx, watch.StartRequest{Name: "notes", URI: "memo://notes"}); err != nil {
-		return err
-	}
-	say("2. a watch listens to memo://notes; nothing polls")
-	if _, err := client.Servers.Server("memo").CallTool(ctx, "memo_set", []byte(`{"key":"todo","value":"buy tea"}`)); err != nil {
+	say("2. an agent, which follows a script, has a watch on memo://notes; nothing polls")
+	if _, err := one.Client.Servers.Server("memo").CallTool(ctx, "memo_set", []byte(`{"key":"todo","value":"buy tea"}`)); err != nil {
 		return err
 	}
 	changed := time.Now()
 	say("3. somebody sets todo to \"buy tea\"")
-	n, err := e.nextNotice(ctx, notices)
-	if err != nil {
-		return err
-	}
-	say("4. the notice came %s after the change, of which %s waited for more changes:\n", time.Since(changed).Round(time.Millisecond), demoQuiet)
-	if err := e.printOne(n); err != nil || !terminal(e.Out) {
-		return err
-	}
-	say("\nNow change notes yourself, from a second terminal (Ctrl-C ends):\n\n  %s call memo_set key=todo value='drink tea' --mcp-http %s --mcp-token-file %s\n",
-		e.program(), server.url, server.tokenFile)
-	for {
-		select {
-		case n := <-notices:
-			if err := e.printOne(n); err != nil {
-				return err
-			}
-		case <-ctx.Done():
+	for said := false; !said || terminal(e.Out); {
+		u, err := nextUpdate(ctx, sub)
+		switch {
+		case err != nil && said:
 			return nil // Ctrl-C is how the demo ends
+		case err != nil:
+			return err
+		case u.Event == agent.EventNoticeQueued:
+			if !said {
+				say("4. the notice came %s after the change, of which %s waited for more changes:\n", time.Since(changed).Round(time.Millisecond), demoQuiet)
+			}
+			err = e.printOne(watch.Notice{Watch: u.Name, URI: u.URI, Kind: watch.KindEvents, Lines: strings.Split(u.Text, "\n"), Time: u.Time.UTC()})
+		case u.Event == agent.EventReply:
+			if !said {
+				say("\n5. it became a turn of the agent, which answers:\n")
+			}
+			err = e.printReply(u)
+			if !said && terminal(e.Out) {
+				say("\nNow change notes yourself, from a second terminal (Ctrl-C ends):\n\n  %s call memo_set key=todo value='drink tea' --mcp-http %s --mcp-token-file %s\n",
+					e.program(), server.url, server.tokenFile)
+			}
+			said = true
 		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nextUpdate waits for what happens next in a session.
+func nextUpdate(ctx context.Context, sub *agent.Subscription) (agent.Update, error) {
+	select {
+	case u, ok := <-sub.C:
+		if !ok {
+			return u, errSessionEnded
+		}
+		return u, nil
+	case <-ctx.Done():
+		return agent.Update{}, errInterrupted
 	}
 }
 
-func (e *env) nextNotice(ctx context.Context, notices <-chan watch.Notice) (watch.Notice, error) {
-	select {
-	case n := <-notices:
-		return n, nil
-	case <-ctx.Done():
-		return watch.Notice{}, errInterrupted
+func (e *env) printReply(u agent.Update) error {
+	if u.Error != "" {
+		return &agentError{errors.New(u.Error)}
 	}
+	if e.json {
+		return writeJSON(e.Out, struct {
+			Reply string    `json:"reply"`
+			Time  time.Time `json:"time"`
+		}{u.Text, u.Time.UTC()})
+	}
+	_, err := fmt.Fprintf(e.Out, "  %s\n", printable(u.Text))
+	return err
 }
 
 func (e *env) printOne(n watch.Notice) error {
