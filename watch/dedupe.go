@@ -55,11 +55,14 @@ func digest(s string) string {
 	return string(sum[:])
 }
 
-// dedupe drops a line that equals the last one of the same object (W-100).
+// dedupe drops a line that equals the last one of the same object (W-100). A
+// default line of a state that does not show the value is no repetition when the
+// value is another: without that, only the first change of a long text would ever
+// be told.
 type dedupe struct{ last *rows }
 
 func (d *dedupe) apply(_ context.Context, t *ticket) bool {
-	keep := t.line != "" && d.last.set(t.event.Key, t.line)
+	keep := t.line != "" && d.last.set(t.event.Key, t.line+t.mark)
 	if t.event.Type == TypeDeleted {
 		// A successor of the same name begins anew.
 		d.last.forget(t.event.Key)

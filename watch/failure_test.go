@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/ossicle/ossicle/internal/python"
 	"github.com/ossicle/ossicle/watch"
@@ -347,6 +348,53 @@ func TestFailingSink(t *testing.T) {
 		}
 		if len(log.with("watch.notice_failed", "disk full")) != 1 || len(log.with("INFO watch.notice ")) != 1 {
 			t.Errorf("log: %v", log.with("watch.notice"))
+		}
+	})
+}
+
+// What the server itself says is not there is told at once, without tries, and
+// heard of again when it is back.
+func TestResourceGoes(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, h *harness) {
+		h.start(t, "n", notes, "")
+		h.server.Refuse("read", fmt.Errorf("read: %w", &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "not found"}))
+		before, begin := h.server.Requests()["read"], time.Now()
+		h.server.Change(notes, `{}`)
+		if got := h.lines(t, "n"); !strings.HasPrefix(got, "ERROR read") || !strings.Contains(got, "not found") {
+			t.Errorf("lines: %s", got)
+		}
+		if took := time.Since(begin); took != watch.DefaultQuiet {
+			t.Errorf("told after %s", took)
+		}
+		h.quiet(t)
+		if n := h.server.Requests()["read"] - before; n != 1 {
+			t.Errorf("%d reads of what is not there", n)
+		}
+		h.server.Refuse("read", nil)
+		h.server.Change(notes, `{"todo":"b"}`)
+		if got := h.lines(t, "n"); got != "MODIFIED todo (a→b)" {
+			t.Errorf("lines when it is back: %s", got)
+		}
+	})
+}
+
+// W-094, W-100: lines that do not show the value are alike for every change; a
+// change to another value is told all the same, and a repetition is not.
+func TestHiddenValuesAreNoRepetition(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, h *harness) {
+		h.start(t, "n", notes, "")
+		long := strings.Repeat("x", 1000)
+		h.server.Change(notes, `{"todo":"a","list":[1],"text":"`+long+`"}`)
+		if got := h.lines(t, "n"); got != "ADDED list|ADDED text" {
+			t.Fatalf("lines: %s", got)
+		}
+		for i := range 3 {
+			h.server.Change(notes, fmt.Sprintf(`{"todo":"a","list":[1,%d],"text":"%s%d"}`, i, long, i))
+			if got := h.lines(t, "n"); !strings.Contains(got, "MODIFIED list") || !strings.Contains(got, "MODIFIED text") {
+				t.Errorf("change %d: %s", i, got)
+			}
 		}
 	})
 }

@@ -14,6 +14,9 @@ type stage interface {
 type ticket struct {
 	event *Event
 	line  string // the line of the event; empty until there is one
+	// mark tells apart lines that read alike and mean different things: a
+	// default line that names a change without showing the value.
+	mark string
 	// remarks are lines about the watch itself, for instance that its filter
 	// fails. They are not the event's: dedupe leaves them alone.
 	remarks []string
@@ -32,5 +35,8 @@ type defaultLine struct {
 
 func (d defaultLine) apply(_ context.Context, t *ticket) bool {
 	t.line = bound(d.liner.line(t.event), d.runes)
+	if e := t.event; e.state && (e.Type == TypeModified || e.Type == TypeChanged) {
+		t.mark = digest(string(e.New))
+	}
 	return t.line != ""
 }

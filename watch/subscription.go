@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
@@ -375,15 +377,15 @@ func (s *subscription) answerLocked(j *join, r *reading, err error) {
 }
 
 // retryLocked arms a timer after a read that failed, so that the change which
-// was announced is not lost; when the tries are used up the watches are told. A
-// listen that is down needs none: its return asks for a read.
+// was announced is not lost; when the tries are used up, or cannot help, the
+// watches are told. A listen that is down needs none: its return asks for a read.
 func (s *subscription) retryLocked(err error) {
 	if len(s.watches) == 0 || s.interrupted || s.released || s.failed != nil || s.wanted {
 		return
 	}
 	s.attempt++
 	delay, ok := Backoff(s.attempt)
-	if !ok {
+	if !ok || notThere(err) {
 		s.attempt = 0
 		for _, w := range s.watches {
 			w.offer(faultReading(err))
@@ -398,4 +400,12 @@ func (s *subscription) retryLocked(err error) {
 		s.retry = nil
 		s.wantLocked()
 	})
+}
+
+// notThere reports whether the server itself says that it has no such resource
+// (-32602; -32002 before 2026-07-28). Asking again would not help: when the
+// resource is back, its announcement says so.
+func notThere(err error) bool {
+	wire, ok := errors.AsType[*jsonrpc.Error](err)
+	return ok && (wire.Code == jsonrpc.CodeInvalidParams || wire.Code == -32002)
 }

@@ -18,7 +18,7 @@ const (
 	exitUsage       = 2   // the command line or the configuration is wrong
 	exitUnobserved  = 3   // a probe worked, but what it looked for did not happen
 	exitUnreachable = 4   // a server could not be reached
-	exitRefused     = 5   // a server refused, cannot be watched, or a watch failed
+	exitRefused     = 5   // a watch was refused or cannot be had, or every watch failed
 	exitAgent       = 6   // an agent could not be started, or its turn failed
 	exitInterrupted = 130 // ended by a signal before it was done
 )
@@ -33,7 +33,7 @@ var exitTable = []struct {
 	{exitUsage, "the command line or the configuration is wrong"},
 	{exitUnobserved, "a probe worked, but what it looked for did not happen"},
 	{exitUnreachable, "a server could not be reached"},
-	{exitRefused, "a server refused, cannot be watched, or every watch failed"},
+	{exitRefused, "a watch was refused or cannot be had, or every watch failed"},
 	{exitAgent, "an agent could not be started, or its turn failed"},
 	{exitInterrupted, "ended by a signal before it was done"},
 }
