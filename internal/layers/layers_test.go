@@ -25,7 +25,7 @@ var layers = []struct {
 }{
 	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse"}},
 	{"ground", false, []string{"listen", "internal/python", "internal/process"}},
-	{"rooms", false, []string{"agent", "notice", "watch"}},
+	{"rooms", false, []string{"agent", "feed", "notice", "watch"}},
 	{"technologies", false, []string{
 		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
 		"internal/openai", "internal/scripted", "internal/sqlite", "internal/wake",
@@ -42,6 +42,7 @@ var helpers = map[string]string{
 	"internal/python/pythontest": "internal/monty",
 	"watch/watchtest":            "internal/monty",
 	"agent/agenttest":            "internal/monty",
+	"feed/feedtest":              "internal/monty",
 	"notice/noticetest":          "internal/monty",
 }
 

@@ -1,0 +1,267 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/logattr"
+)
+
+const (
+	// pumpPage is how many events are read from the store at once.
+	pumpPage = 500
+	// ringWait bounds how long a publisher waits for the bus, which has no say in
+	// whether the event is published.
+	ringWait = 2 * time.Second
+
+	retryLeast = 50 * time.Millisecond
+	retryMost  = 5 * time.Second
+)
+
+// Hub hands the events of a log to subscribers. It is safe for concurrent use.
+//
+// One goroutine, that of Run, reads the log when the bus rings and moves the
+// shared rings on. Subscribers take from the rings in their own goroutines; the
+// hub never waits for one.
+type Hub struct {
+	store   Store
+	bus     Bus
+	o       Options
+	kicked  chan struct{} // the log may have grown
+	replays chan struct{} // a place for each replay
+	pumping chan struct{} // holds a token while the rings are moved on
+
+	mu      sync.Mutex // guards what follows, and the subscriptions
+	head    Position   // every event up to here is in the rings
+	gen     int        // how often the rings were cleared
+	groups  map[Filter]*group
+	all     *group // the one of the zero Filter, always there
+	count   int    // subscriptions
+	stopped bool
+	stats   Stats
+}
+
+// NewHub returns a hub of the log in store, whose last events it reads. A nil
+// bus means that nobody else writes to the log.
+func NewHub(ctx context.Context, store Store, bus Bus, o *Options) (*Hub, error) {
+	if bus == nil {
+		bus = &Local{}
+	}
+	h := &Hub{store: store, bus: bus, o: o.orDefaults(), kicked: make(chan struct{}, 1)}
+	h.replays = make(chan struct{}, h.o.Replays)
+	h.pumping = make(chan struct{}, 1)
+	end, err := store.Read(ctx, Query{Limit: 1})
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	from := max(0, end.Head.ID-int64(h.o.Ring))
+	page, err := store.Read(ctx, Query{After: from, Limit: min(h.o.Ring, MaxPage)})
+	if err != nil {
+		return nil, fmt.Errorf("read log: %w", err)
+	}
+	h.head = Position{page.Head.Epoch, max(from, page.Trimmed)}
+	h.all = newGroup(Filter{}, h.o.Ring, h.head.ID)
+	h.groups = map[Filter]*group{{}: h.all}
+	page.Events = after(page.Events, h.head.ID)
+	h.head.ID = max(h.head.ID, page.Through)
+	for _, it := range h.encode(page.Events) {
+		h.all.push(it, h.o.Policy(it.Topic))
+	}
+	h.kick() // whatever came since
+	return h, nil
+}
+
+// after drops the events up to an id.
+func after(events []Event, id int64) []Event {
+	for len(events) > 0 && events[0].ID <= id {
+		events = events[1:]
+	}
+	return events
+}
+
+// Publish implements Publisher. The bus cannot make it fail.
+func (h *Hub) Publish(ctx context.Context, drafts []Draft) ([]Receipt, error) {
+	clean, err := Clean(drafts)
+	if err != nil || len(clean) == 0 {
+		return nil, err
+	}
+	receipts, err := h.store.Append(ctx, clean)
+	if err != nil {
+		return nil, fmt.Errorf("publish: %w", err)
+	}
+	h.kick()
+	head := Position{Epoch: h.Stats().Head.Epoch}
+	for _, r := range receipts {
+		head.ID = max(head.ID, r.ID)
+	}
+	ringing, cancel := context.WithTimeout(context.WithoutCancel(ctx), ringWait)
+	defer cancel()
+	if err := h.bus.Ring(ringing, head); err != nil {
+		h.note(&h.stats.Bus, err)
+		h.o.Logger.WarnContext(ctx, "the bus took no ring; other processes learn of the events later", logattr.Err(err))
+	}
+	return receipts, nil
+}
+
+// kick has the pump look at the log.
+func (h *Hub) kick() {
+	select {
+	case h.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// Run moves the hub on until ctx ends, and returns nil. Then subscribers get
+// what is left in the rings, and ErrStopped.
+func (h *Hub) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { h.listen(ctx) })
+	defer h.stop()
+	for {
+		select {
+		case <-h.kicked:
+			h.retry(ctx, &h.stats.Store, "the log cannot be read", h.advance)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// listen hears the bus, for as long as it takes.
+func (h *Hub) listen(ctx context.Context) {
+	h.retry(ctx, &h.stats.Bus, "the bus cannot be heard", func(ctx context.Context) error {
+		err := h.bus.Listen(ctx, func() {
+			h.note(&h.stats.Bus, nil)
+			h.kick()
+		})
+		if err == nil && ctx.Err() == nil {
+			err = fmt.Errorf("listen: the bus gave up")
+		}
+		// Until it hears again, what comes is found by whatever else kicks.
+		h.kick()
+		return err
+	})
+}
+
+// retry calls f until it succeeds or ctx ends, ever more slowly. A timer runs
+// only while something is wrong.
+func (h *Hub) retry(ctx context.Context, health *Health, what string, f func(context.Context) error) {
+	for wait := retryLeast; ; wait = min(2*wait, retryMost) {
+		begun := time.Now()
+		err := f(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		h.note(health, err)
+		if err == nil {
+			return
+		}
+		if time.Since(begun) > retryMost {
+			wait = retryLeast
+		}
+		h.o.Logger.WarnContext(ctx, "the feed tries again", logattr.Reason(what), logattr.Err(err), logattr.Delay(wait))
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// advance reads the log up to its end.
+func (h *Hub) advance(ctx context.Context) error {
+	select {
+	case h.pumping <- struct{}{}:
+		defer func() { <-h.pumping }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for {
+		h.mu.Lock()
+		from := h.head.ID
+		h.mu.Unlock()
+		page, err := h.store.Read(ctx, Query{After: from, Limit: pumpPage})
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+		h.apply(page, h.encode(page.Events))
+		if page.Through >= page.Head.ID {
+			return nil
+		}
+	}
+}
+
+func (h *Hub) encode(events []Event) []*Item {
+	items := make([]*Item, len(events))
+	for i, e := range events {
+		items[i] = &Item{e, h.o.Encode(e)}
+	}
+	return items
+}
+
+// apply moves the rings on by a page.
+func (h *Hub) apply(page Page, items []*Item) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// Another log, one that went back, or one that was trimmed before it was read:
+	// the rings cannot tell the whole truth any more, the store can.
+	if page.Head.Epoch != h.head.Epoch || page.Head.ID < h.head.ID || page.Trimmed > h.head.ID {
+		h.head = page.Head
+		h.gen++
+		for _, g := range h.groups {
+			g.clear(page.Head.ID)
+			g.wake()
+		}
+		return
+	}
+	touched := map[*group]struct{}{}
+	for _, it := range items {
+		policy := h.o.Policy(it.Topic)
+		for _, g := range h.groups {
+			if g.filter.Match(it.Topic) {
+				g.push(it, policy)
+				touched[g] = struct{}{}
+			}
+		}
+	}
+	h.head.ID = page.Through
+	for g := range touched {
+		g.wake()
+	}
+}
+
+func (g *group) wake() {
+	for s := range g.subs {
+		s.wake()
+	}
+}
+
+func (h *Hub) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopped = true
+	for _, g := range h.groups {
+		g.wake()
+	}
+}
+
+// group returns the group of a filter, made of what the common ring has. h.mu is
+// held.
+func (h *Hub) group(f Filter) *group {
+	if g := h.groups[f]; g != nil {
+		return g
+	}
+	g := newGroup(f, h.o.Ring, h.all.floor)
+	for k := h.all.oldest(); k < h.all.n; k++ {
+		if it := h.all.item(k); f.Match(it.Topic) {
+			g.push(it, h.o.Policy(it.Topic))
+		}
+	}
+	h.groups[f] = g
+	return g
+}

@@ -1,0 +1,129 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/logattr"
+)
+
+// DefaultRest is the least time between two rounds of a Keeper.
+const DefaultRest = 30 * time.Second
+
+// KeeperOptions adjust a Keeper. Zero fields take the defaults.
+type KeeperOptions struct {
+	// Rest is the least time between two rounds.
+	Rest time.Duration
+	// Logger takes what goes wrong. Nil discards it.
+	Logger *slog.Logger
+}
+
+// Keeper applies the retention of topics. It works when the log has grown or the
+// oldest event of a topic comes of age, and sleeps otherwise.
+type Keeper struct {
+	store Store
+	bus   Bus
+	keep  func(topic string) Retention
+	o     KeeperOptions
+}
+
+// NewKeeper returns a keeper that is told by the bus when the log has grown.
+func NewKeeper(store Store, bus Bus, keep func(topic string) Retention, o *KeeperOptions) *Keeper {
+	k := &Keeper{store: store, bus: bus, keep: keep}
+	if o != nil {
+		k.o = *o
+	}
+	if k.o.Rest <= 0 {
+		k.o.Rest = DefaultRest
+	}
+	if k.o.Logger == nil {
+		k.o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return k
+}
+
+// Run works until ctx ends, and returns nil; or the error of a bus that cannot
+// be heard. A round that fails is repeated after the rest.
+func (k *Keeper) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	grown := make(chan struct{}, 1)
+	heard := make(chan error, 1)
+	go func() {
+		heard <- k.bus.Listen(ctx, func() {
+			select {
+			case grown <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	defer func() { cancel(); <-heard }()
+	due := time.NewTimer(0)
+	defer due.Stop()
+	for {
+		select {
+		case <-due.C:
+		case <-grown:
+		case err := <-heard:
+			heard <- err
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+		next, err := k.round(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // a clean stop
+		}
+		if err != nil {
+			k.o.Logger.WarnContext(ctx, "events that are too old or too many stay for now", logattr.Err(err))
+			next = k.o.Rest
+		}
+		due.Stop()
+		if next >= 0 {
+			due.Reset(max(next, k.o.Rest))
+		}
+		if !rest(ctx, k.o.Rest) {
+			return nil
+		}
+	}
+}
+
+func rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// round trims every topic, and returns when the next event comes of age, or -1.
+func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
+	topics, err := k.store.Topics(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("list topics: %w", err)
+	}
+	for _, t := range topics {
+		keep := k.keep(t.Name)
+		for more := keep != (Retention{}); more; {
+			if more, err = k.store.Trim(ctx, t.Name, keep, time.Now()); err != nil {
+				return 0, fmt.Errorf("trim topic %s: %w", t.Name, err)
+			}
+		}
+	}
+	if topics, err = k.store.Topics(ctx); err != nil {
+		return 0, fmt.Errorf("list topics: %w", err)
+	}
+	next := time.Duration(-1)
+	for _, t := range topics {
+		if age := k.keep(t.Name).Age; age > 0 && t.Count > 0 {
+			if left := max(0, time.Until(t.Oldest.Add(age))); next < 0 || left < next {
+				next = left
+			}
+		}
+	}
+	return next, nil
+}
