@@ -19,7 +19,7 @@ const (
 	digestKinds  = 8
 )
 
-// The sentences that follow a message. The first is the seed's, word for word
+// The sentences that follow a message. The first is fixed word for word
 // (specification W-145); those for a turn of its own allow the agent to say
 // nothing, those for an aside must not, or a person's question would go
 // unanswered.

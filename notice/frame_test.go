@@ -13,7 +13,7 @@ import (
 	"github.com/ossicle/ossicle/notice/noticetest"
 )
 
-// W-145: the seed's example, to the byte.
+// W-145: the example, to the byte.
 func TestFrameOfTheSeed(t *testing.T) {
 	t.Parallel()
 	n := notice.Notice{
