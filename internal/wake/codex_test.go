@@ -130,7 +130,7 @@ func codex(t *testing.T, mode string, queue bool) (*Codex, string) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	return NewCodex("t1", &CodexOptions{Queue: queue, Command: []string{self}, Env: []string{fakeCodexEnv + "=" + mode}, Dir: dir}), filepath.Join(dir, "received")
+	return NewCodex("t1", &CodexOptions{Queue: queue, Command: []string{self}, Env: []string{fakeCodexEnv + "=" + mode, "GORACE=atexit_sleep_ms=0"}, Dir: dir}), filepath.Join(dir, "received")
 }
 
 // D-15: a turn is followed from its start to its end.
