@@ -66,6 +66,7 @@ type Agent struct {
 	code   *agent.CodeMode
 	ready  chan struct{} // closed when the first turn need not wait any more
 	once   sync.Once
+	gate   restoreGate
 	down   teardown
 	chats  bool
 	failed chan error // capacity 1
@@ -84,6 +85,7 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 		return nil, err
 	}
 	one := &Agent{agents: a, ready: make(chan struct{}), failed: make(chan error, 1), closed: make(chan struct{})}
+	one.gate.open = one.open
 	err = one.build(ctx, &spec)
 	if err == nil {
 		err = a.install(spec.ID, one)
@@ -106,7 +108,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	if err := a.Inbox.Register(ctx, spec.ID); err != nil {
 		return err
 	}
-	sink := &inboxSink{inbox: a.Inbox, agent: spec.ID, log: a.log, refused: o.refused}
+	sink := &inboxSink{inbox: a.Inbox, agent: spec.ID, log: a.log, told: o.told}
 	client, err := NewClient(a.config, spec.Servers, &ClientOptions{
 		Sink: sink, StatePath: spec.StatePath, Authorize: spec.Authorize, Logger: a.log,
 	})
@@ -163,7 +165,7 @@ func (o *Agent) python(ctx context.Context) python.Engine {
 }
 
 func (o *Agent) waker() *sessionWaker {
-	return &sessionWaker{inbox: o.agents.Inbox, session: o.Session, log: o.agents.log, restored: o.open}
+	return &sessionWaker{inbox: o.agents.Inbox, session: o.Session, log: o.agents.log, gate: &o.gate}
 }
 
 func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.Channel) error {
@@ -227,9 +229,14 @@ func (o *Agent) mcpServers(ctx context.Context) ([]agent.MCPServer, error) {
 // open lets the first turn begin.
 func (o *Agent) open() { o.once.Do(func() { close(o.ready) }) }
 
-// refused opens it too when the notice that it waits for will never come.
-func (o *Agent) refused(n watch.Notice) {
-	if n.Kind == watch.KindRestored {
+// told looks after the gate when the notice of restored watches is in the inbox:
+// it opens at once when that will never come, or no wake will bring it.
+func (o *Agent) told(ctx context.Context, n watch.Notice, err error) {
+	if n.Kind != watch.KindRestored {
+		return
+	}
+	o.gate.post()
+	if status, serr := o.agents.Inbox.Status(ctx, o.Session.ID()); err != nil || serr != nil || status.Hold.Reason != "" {
 		o.open()
 	}
 }

@@ -34,8 +34,8 @@ type inboxSink struct {
 	inbox *notice.Inbox
 	agent string
 	log   *slog.Logger
-	// refused hears of a notice that the inbox will never take.
-	refused func(watch.Notice)
+	// told hears what the inbox has taken, or will never take. Nil is nobody.
+	told func(ctx context.Context, n watch.Notice, err error)
 }
 
 // Notify implements watch.Sink.
@@ -43,11 +43,10 @@ func (s *inboxSink) Notify(ctx context.Context, n watch.Notice) error {
 	msg := fromWatch(s.agent, n)
 	for delay := postRetryMin; ; delay = min(2*delay, postRetryMax) {
 		_, err := s.inbox.Post(ctx, msg)
-		if err == nil {
-			return nil
-		}
-		if final(err) {
-			s.refused(n)
+		if err == nil || final(err) {
+			if s.told != nil {
+				s.told(ctx, n, err)
+			}
 			return err
 		}
 		s.log.LogAttrs(ctx, slog.LevelWarn, "inbox failed; the notice waits", logattr.Watch(n.Watch), logattr.Delay(delay), logattr.Err(err))

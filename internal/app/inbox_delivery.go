@@ -93,7 +93,7 @@ func NewDelivery(ctx context.Context, c *config.Config, data, agent string, wake
 		log = slog.New(slog.DiscardHandler)
 	}
 	d := &Delivery{Inbox: notice.New(db.Notices(), &notice.Options{Logger: log})}
-	d.sink = &inboxSink{inbox: d.Inbox, agent: agent, log: log, refused: func(watch.Notice) {}}
+	d.sink = &inboxSink{inbox: d.Inbox, agent: agent, log: log}
 	d.down.push("store", storeBudget, func(context.Context) error { return db.Close() })
 	routes := make([]notice.Route, len(wakers))
 	for i, w := range wakers {

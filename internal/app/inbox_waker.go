@@ -34,8 +34,7 @@ type sessionWaker struct {
 	inbox   *notice.Inbox
 	session *agent.Session
 	log     *slog.Logger
-	// restored hears that the session has the notice of restored watches.
-	restored func()
+	gate    *restoreGate
 }
 
 var (
@@ -69,14 +68,15 @@ func (w *sessionWaker) Wake(ctx context.Context, d notice.Delivery, proved func(
 	done := make(chan struct{})
 	o := newOffer(d.IDs())
 	o.woke, o.over, o.late = func() { proved(notice.Woken) }, func() { close(done) }, func(id string) { w.note(id) }
+	restored := false
 	for _, n := range d.Notices {
 		if err := w.session.Notify(toAgent(n), o.ack(n.ID)); err != nil {
 			o.end(n.ID, err)
 		}
-		if n.Meta[metaKind] == string(watch.KindRestored) {
-			w.restored()
-		}
+		restored = restored || n.Meta[metaKind] == string(watch.KindRestored)
 	}
+	w.gate.handed(restored)
+	defer w.gate.done()
 	proved(notice.Notified)
 	select {
 	case <-done:
@@ -95,6 +95,47 @@ func (w *sessionWaker) Wake(ctx context.Context, d notice.Delivery, proved func(
 		return "", &notice.BusyError{Reason: o.err.Error()}
 	}
 	return "", o.err
+}
+
+// restoreGate holds back the first turn until the notice of restored watches can
+// be part of it: until a wake has handed it to the session; or, when a wake has
+// the session in hand already, until it is in the inbox, from where the turn
+// fetches it. A wake that goes on from an earlier life ends only with that turn.
+type restoreGate struct {
+	open func() // idempotent
+
+	mu     sync.Mutex
+	posted bool
+	wakes  int // that have handed over what they have
+}
+
+// post says that the notice is in the inbox.
+func (g *restoreGate) post() {
+	g.mu.Lock()
+	g.posted = true
+	enough := g.wakes > 0
+	g.mu.Unlock()
+	if enough {
+		g.open()
+	}
+}
+
+// handed says that a wake has handed over its notices, that one among them or
+// not; done must follow.
+func (g *restoreGate) handed(restored bool) {
+	g.mu.Lock()
+	g.wakes++
+	enough := restored || g.posted
+	g.mu.Unlock()
+	if enough {
+		g.open()
+	}
+}
+
+func (g *restoreGate) done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.wakes--
 }
 
 // pull fetches what waits in the inbox for a run that is due anyway.

@@ -284,3 +284,48 @@ func TestAgentsHearOfChanges(t *testing.T) {
 		})
 	}
 }
+
+// A process that is killed in the middle of a turn has shown nothing, and the
+// next one goes on: with the watches, with the notice, once.
+//
+// D-4, W-131, N-16.
+func TestKilledInTheMiddleOfATurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts agents")
+	}
+	t.Parallel()
+	url, data := memoHTTP(t), t.TempDir()
+	run := func(mode string, more ...string) *conversation {
+		return &conversation{child: start(t, nil, append([]string{program, "run", "--agent", program + " mock-agent --mode " + mode,
+			"--mcp-http", url, "--quiet", "100ms", "--data", data, "--session", "s", "--watch-state", filepath.Join(data, "watches.json"), "--json"}, more...)...)}
+	}
+	c := run("slow=4s", "--watch", "memo://notes", "-v")
+	c.awaitLog("watch.started")
+	must(t, "call", "memo_set", "key=todo", "value=tea", "--mcp-http", url)
+	c.until("turn", event(agent.EventRunStarted))
+	c.p.Kill()
+
+	c = run("eager", "--on-start", "SAY I am back")
+	first := c.until("turn", event(agent.EventRunStarted))
+	if r := c.reply(first.Run); r != "I am back" {
+		t.Errorf("the first turn said %q", r)
+	}
+	var seen []string
+	for _, u := range c.updates {
+		if u.Event == agent.EventNoticeSeen {
+			seen = append(seen, u.Name)
+		}
+	}
+	slices.Sort(seen)
+	if !slices.Equal(seen, []string{"notes", "restored"}) {
+		t.Errorf("the first turn showed %q", seen)
+	}
+	must(t, "call", "memo_set", "key=todo", "value=milk", "--mcp-http", url)
+	next := c.until("turn", event(agent.EventRunStarted))
+	if r := c.reply(next.Run); !strings.HasPrefix(r, "heard: MODIFIED todo") {
+		t.Errorf("the next turn said %q", r)
+	}
+	if got := must(t, "inbox", "list", "--data", data); !strings.HasPrefix(got, "s: 0 pending") || strings.Count(got, " seen ") != 3 {
+		t.Errorf("inbox: %s", got)
+	}
+}
