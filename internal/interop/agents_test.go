@@ -296,8 +296,10 @@ func TestKilledInTheMiddleOfATurn(t *testing.T) {
 	t.Parallel()
 	url, data := memoHTTP(t), t.TempDir()
 	run := func(mode string, more ...string) *conversation {
-		return &conversation{child: start(t, nil, append([]string{program, "run", "--agent", program + " mock-agent --mode " + mode,
-			"--mcp-http", url, "--quiet", "100ms", "--data", data, "--session", "s", "--watch-state", filepath.Join(data, "watches.json"), "--json"}, more...)...)}
+		return &conversation{child: start(t, nil, append([]string{
+			program, "run", "--agent", program + " mock-agent --mode " + mode,
+			"--mcp-http", url, "--quiet", "100ms", "--data", data, "--session", "s", "--watch-state", filepath.Join(data, "watches.json"), "--json",
+		}, more...)...)}
 	}
 	c := run("slow=4s", "--watch", "memo://notes", "-v")
 	c.awaitLog("watch.started")
