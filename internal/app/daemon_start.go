@@ -1,0 +1,163 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/notice"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// StartRequest asks for a session.
+type StartRequest struct {
+	ID      string         `json:"id"`
+	Profile string         `json:"profile,omitzero"` // of the daemon's configuration file
+	Agent   []string       `json:"agent,omitzero"`   // command and arguments
+	Env     []string       `json:"env,omitzero"`     // "KEY=value"
+	Dir     string         `json:"dir,omitzero"`     // absolute
+	Model   *StartModel    `json:"model,omitzero"`
+	Mode    string         `json:"mode,omitzero"` // session mode of the agent
+	Policy  string         `json:"policy,omitzero"`
+	System  string         `json:"system,omitzero"`
+	OnStart string         `json:"on_start,omitzero"`
+	MidTurn bool           `json:"mid_turn,omitzero"`
+	Servers []StartServer  `json:"servers,omitzero"`
+	Watches []StartedWatch `json:"watches,omitzero"`
+}
+
+// StartModel is where a model loop finds its model.
+type StartModel struct {
+	URL  string `json:"url"`
+	Name string `json:"name,omitzero"`
+	Key  string `json:"key,omitzero"`
+}
+
+// StartServer is an MCP server: a command, or a URL.
+type StartServer struct {
+	Name      string            `json:"name"`
+	Transport string            `json:"transport,omitzero"` // stdio, http or sse; empty: by what is given
+	Command   string            `json:"command,omitzero"`
+	Args      []string          `json:"args,omitzero"`
+	Env       map[string]string `json:"env,omitzero"`
+	Dir       string            `json:"dir,omitzero"`
+	URL       string            `json:"url,omitzero"`
+	Headers   map[string]string `json:"headers,omitzero"`
+}
+
+// StartedWatch is a watch that the session begins with.
+type StartedWatch struct {
+	Name    string `json:"name"`
+	URI     string `json:"uri"`
+	OnEvent string `json:"on_event,omitzero"`
+}
+
+func (s *sessionAPI) start(r *http.Request) (any, error) {
+	var req StartRequest
+	if err := readAPI(r, &req); err != nil {
+		return nil, err
+	}
+	if s.only != "" {
+		return nil, apiErrorf(http.StatusConflict, "this process hosts the session %q and no other; ossicle serve takes more", s.only)
+	}
+	spec, err := s.spec(&req)
+	if err != nil {
+		return nil, &apiError{http.StatusBadRequest, err}
+	}
+	one, err := s.agents.Start(r.Context(), *spec)
+	if err != nil {
+		return nil, err
+	}
+	return SessionInfo{Status: one.Session.Status(), Running: true, Watches: one.Client.Watches.List()}, nil
+}
+
+func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
+	spec := &AgentSpec{ID: req.ID, StatePath: s.watchState(req.ID), Asks: true}
+	if req.Profile != "" {
+		p, ok := s.agents.config.Profiles[req.Profile]
+		if !ok {
+			return nil, fmt.Errorf("profile %q is not in the configuration file of this process", req.Profile)
+		}
+		key, err := modelKey(p.Model.APIKeyEnv)
+		if err != nil {
+			return nil, err
+		}
+		spec.Profile, spec.Mode, spec.Model = p.Profile, p.Mode, Model{URL: p.Model.URL, Name: p.Model.Name, Key: key}
+		if spec.Servers, err = profileServers(p.Servers); err != nil {
+			return nil, fmt.Errorf("profile %q: %w", req.Profile, err)
+		}
+	}
+	req.lay(spec)
+	switch {
+	case notice.CheckAgent(req.ID) != nil:
+		return nil, notice.CheckAgent(req.ID)
+	case len(spec.Profile.Command) == 0 && spec.Model.URL == "":
+		return nil, errors.New("neither an agent nor a model is given")
+	case !filepath.IsAbs(spec.Profile.Dir):
+		return nil, errors.New("dir must be an absolute path")
+	}
+	return spec, spec.Profile.Policy.Valid()
+}
+
+// lay puts what the request says over the profile.
+func (req *StartRequest) lay(spec *AgentSpec) {
+	p := &spec.Profile
+	if len(req.Agent) > 0 {
+		p.Command, spec.Model = req.Agent, Model{}
+	}
+	if req.Model != nil {
+		p.Command, spec.Model = nil, Model(*req.Model)
+	}
+	p.Env = append(p.Env, req.Env...)
+	for _, f := range []struct {
+		to   *string
+		from string
+	}{{&p.Dir, req.Dir}, {&p.System, req.System}, {&p.OnStart, req.OnStart}} {
+		if f.from != "" {
+			*f.to = f.from
+		}
+	}
+	if req.Mode != "" {
+		spec.Mode = req.Mode
+	}
+	if req.Policy != "" {
+		p.Policy = agent.Policy(req.Policy)
+	}
+	p.MidTurn = p.MidTurn || req.MidTurn
+	for _, v := range req.Servers {
+		spec.Servers = append(spec.Servers, mcpclient.Spec{
+			Name: v.Name, Transport: mcpclient.Transport(v.Transport), Command: v.Command, Args: v.Args, Env: v.Env, Dir: v.Dir, URL: v.URL, Headers: v.Headers,
+		})
+	}
+	for _, w := range req.Watches {
+		spec.Watches = append(spec.Watches, watch.StartRequest(w))
+	}
+}
+
+// watchState is where a session keeps its watches, so that they are there again
+// when it is started again.
+func (s *sessionAPI) watchState(id string) string {
+	return filepath.Join(s.data, "watches", id+".json")
+}
+
+func modelKey(variable string) (string, error) {
+	if variable == "" {
+		return "", nil
+	}
+	key := os.Getenv(variable)
+	if key == "" {
+		return "", fmt.Errorf("the variable %s, which holds the key of the model server, is not set", variable)
+	}
+	return key, nil
+}
+
+func profileServers(text []byte) ([]mcpclient.Spec, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	return mcpclient.ParseServers(text, os.LookupEnv)
+}
