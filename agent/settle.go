@@ -147,16 +147,15 @@ func stopped(err error) bool {
 }
 
 // recordEnd writes the end of the run, and waits for it: once it is written, a
-// notice that is offered again after a crash is known as seen.
+// notice that is offered again after a crash is known as seen, and whoever has
+// waited for the run finds it whole in the transcript.
 func (s *Session) recordEnd(ctx context.Context, r *run, v verdict) {
 	inputs, notices := r.ids()
 	s.transcript.add(Entry{
 		Kind: EntryRunEnd, Run: r.id, Inputs: inputs, Notices: notices, Status: string(v.stop),
 		Delivered: v.err == nil, Suppressed: v.suppressed != "", Error: text(v.err),
 	})
-	if v.err == nil && len(notices) > 0 {
-		_ = s.transcript.flush(ctx)
-	}
+	_ = s.transcript.flush(ctx)
 	s.mu.Lock()
 	s.meta.UpdatedAt = time.Now()
 	s.mu.Unlock()
