@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,4 +101,48 @@ func BenchmarkInsert(b *testing.B) {
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "inserts/s")
 		})
 	}
+}
+
+// timed says how long after its posting each notice reached its host.
+type timed struct{ reached chan time.Duration }
+
+func (timed) Name() string { return "timed" }
+
+func (timed) Reach(context.Context, string) error { return nil }
+
+func (w timed) Wake(_ context.Context, d notice.Delivery, _ func(notice.State)) (notice.State, error) {
+	w.reached <- time.Since(d.Notices[0].CreatedAt)
+	return notice.Seen, nil
+}
+
+// BenchmarkPostToWake posts to 100 agents in turn, one notice at a time, and
+// reports when the host of each has it.
+func BenchmarkPostToWake(b *testing.B) {
+	const agents = 100
+	ctx, stop := context.WithCancel(b.Context())
+	unbounded := notice.Budget{WakesPerMinute: 1 << 30, WakesPerHour: 1 << 30, TokensPerHour: 1 << 40}
+	in := notice.New(open(b, filepath.Join(b.TempDir(), "x.db"), nil).Notices(), &notice.Options{Budget: unbounded})
+	w := timed{make(chan time.Duration, 1)}
+	for i := range agents {
+		if err := in.Attach(ctx, fmt.Sprintf("a%d", i), notice.Route{Waker: w}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- in.Run(ctx) }()
+	var took []time.Duration
+	for i := 0; b.Loop(); i++ {
+		n := notice.Notice{Agent: fmt.Sprintf("a%d", i%agents), Source: notice.SourceWatch, Text: "x", CreatedAt: time.Now()}
+		if _, err := in.Post(ctx, n); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, <-w.reached)
+	}
+	stop()
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
