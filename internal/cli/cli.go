@@ -73,7 +73,7 @@ Try it:   ossicle demo`,
 	})
 	root.AddCommand(
 		newWatch(e), newRun(e), newServe(e), newSession(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e),
-		newMemo(e), newFiles(e), newMockAgent(e), newDemo(e), newVersion(e),
+		newMemo(e), newFiles(e), newMCP(e), newMockAgent(e), newDemo(e), newVersion(e),
 	)
 	return root
 }

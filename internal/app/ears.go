@@ -1,0 +1,141 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/internal/mcpserver"
+	"github.com/ossicle/ossicle/internal/version"
+	"github.com/ossicle/ossicle/internal/wake"
+	"github.com/ossicle/ossicle/listen"
+	"github.com/ossicle/ossicle/notice"
+)
+
+// EarsOptions say whose ears an MCP server over stdio is.
+type EarsOptions struct {
+	Agent string // name of the inbox
+	Data  string // data directory; empty means that of the configuration
+	// Channel pushes notices into the running session as Claude Code's channels
+	// do; the server then speaks only versions before 2026-07-28.
+	Channel bool
+	// StatePath keeps watches over restarts; empty keeps none.
+	StatePath string
+	Logger    *slog.Logger
+}
+
+// Ears is ossicle as one MCP server in an agent that somebody else started: the
+// agent sets up watches with its tools, notices gather in its inbox, and reach it
+// at the end of the next tool result or, through a channel, at once (D-11, D-12).
+type Ears struct {
+	delivery *Delivery
+	client   *Client
+	server   *mcpserver.Server
+	channel  *wake.ClaudeChannel // nil without
+	agent    string
+	log      *slog.Logger
+	down     teardown
+}
+
+// NewEars builds the server. The caller closes it.
+func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o EarsOptions) (_ *Ears, err error) {
+	e := &Ears{agent: o.Agent, log: o.Logger}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			_ = e.down.run(context.WithoutCancel(ctx))
+		}
+	}()
+	var wakers []notice.Waker
+	if o.Channel {
+		e.channel = wake.NewClaudeChannel(o.Agent, func() { e.delivery.Inbox.Kick(o.Agent) })
+		wakers = append(wakers, e.channel)
+	}
+	if e.delivery, err = NewDelivery(ctx, c, o.Data, o.Agent, wakers, e.log); err != nil {
+		return nil, err
+	}
+	e.down.push("delivery", serverBudget+storeBudget, e.delivery.Close)
+	if e.client, err = NewClient(c, servers, &ClientOptions{Sink: e.delivery, StatePath: o.StatePath, Logger: e.log}); err != nil {
+		return nil, err
+	}
+	e.down.push("client", clientBudget, e.client.Close)
+	code := agent.NewCodeMode(e.client.python, codeServers(e.client.Servers), e.client.Watches, &agent.CodeOptions{Log: e.log})
+	e.down.push("code", pythonBudget, func(context.Context) error { code.Close(); return nil })
+	if o.StatePath != "" {
+		e.client.Watches.Restore(ctx)
+	}
+	if err = e.serve(append(code.Tools(ctx), inboxTools(e.delivery.Inbox, o.Agent)...)); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *Ears) serve(tools []agent.Tool) error {
+	sources := listen.NewRegistry(&listen.RegistryOptions{Logger: e.log})
+	e.down.push("sources", registryBudget, func(context.Context) error { sources.Close(); return nil })
+	opts := &mcpserver.Options{Name: version.Name, Instructions: agent.SystemPrompt(agent.Briefing{CodeMode: true, Watches: true}), Logger: e.log}
+	if e.channel != nil {
+		opts.Configure = e.channel.Options
+	}
+	mounted := make([]mcpserver.Tool, len(tools))
+	for i, t := range tools {
+		mounted[i] = mount(t)
+	}
+	server, err := mcpserver.New(sources, listen.NewHub(sources, &listen.HubOptions{Logger: e.log}), mounted, opts)
+	if err != nil {
+		return err
+	}
+	server.SDK().AddReceivingMiddleware(e.piggyback)
+	e.server = server
+	e.down.push("server", serverBudget, server.Shutdown)
+	return nil
+}
+
+// piggyback ends the result of every tool with what is pending. On a pipe nobody
+// tells when a result was written; what our tool returned counts as shown (D-2).
+func (e *Ears) piggyback(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		result, ok := res.(*mcp.CallToolResult)
+		if err != nil || !ok {
+			return res, err
+		}
+		pull, err := wake.Append(ctx, e.delivery.Inbox, e.agent, result)
+		if err == nil {
+			err = pull.Seen(context.WithoutCancel(ctx))
+		}
+		if err != nil {
+			e.log.LogAttrs(ctx, slog.LevelWarn, "inbox failed", logattr.Reason("piggyback"), logattr.Err(err))
+		}
+		return res, nil
+	}
+}
+
+// Serve serves the one peer on the pipe until its input ends or ctx does.
+func (e *Ears) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	if e.channel == nil {
+		return e.server.ServeStdio(ctx, in, out)
+	}
+	session, err := e.server.SDK().Connect(ctx, e.channel.Transport(&mcp.IOTransport{Reader: in, Writer: out}), nil)
+	if err != nil {
+		return fmt.Errorf("serve channel: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = session.Close() })
+	defer stop()
+	if err := session.Wait(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("serve channel: %w", err)
+	}
+	return nil
+}
+
+// Close ends the watches and the delivery.
+func (e *Ears) Close(ctx context.Context) error { return e.down.run(ctx) }

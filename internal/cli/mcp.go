@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/mcpserver"
+)
+
+func newMCP(e *env) *cobra.Command {
+	var (
+		servers serverFlags
+		o       app.EarsOptions
+	)
+	cmd := &cobra.Command{
+		Use:   "mcp",
+		Short: "Be an MCP server over stdio that gives the agent of another host ears",
+		Long: `Serve one agent that another host started, as an MCP server over stdio: the agent
+gets run_code, watch_start and the like over the given servers, and its inbox. What
+is pending comes at the end of the next result of any of these tools. With
+--claude-channel notices are pushed into a running Claude Code that was started with
+its channels on (research preview; a push is not acknowledged, so notices stay
+pending until a tool call shows them).`,
+		Example: `  ossicle mcp --agent me --mcp-config servers.json
+  claude mcp add ears -- ossicle mcp --agent me --claude-channel --mcp-config servers.json`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.mcp(cmd.Context(), &servers, o) },
+	}
+	servers.register(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.Agent, "agent", "", "name of the agent's inbox")
+	flags.StringVar(&o.Data, "data", "", "data directory (default $OSSICLE_HOME, else by the XDG rules)")
+	flags.BoolVar(&o.Channel, "claude-channel", false, "push notices into the running Claude Code session")
+	flags.StringVar(&o.StatePath, "watch-state", "", "file that keeps the watches; they are restarted from it")
+	return cmd
+}
+
+func (e *env) mcp(ctx context.Context, servers *serverFlags, o app.EarsOptions) (err error) {
+	if o.Agent == "" {
+		return &usageError{errors.New("--agent is missing: whose ears?")}
+	}
+	c, err := e.load()
+	if err != nil {
+		return err
+	}
+	specs, err := servers.specs(e, c)
+	if err != nil {
+		return err
+	}
+	out, err := mcpserver.GuardStdout()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = out.Close() }()
+	o.Logger = e.log
+	ears, err := app.NewEars(ctx, c, specs, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ears.Close(context.WithoutCancel(ctx))) }()
+	if err := ears.Serve(ctx, e.In, out); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
