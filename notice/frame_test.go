@@ -13,8 +13,8 @@ import (
 	"github.com/ossicle/ossicle/notice/noticetest"
 )
 
-// W-145: the example, to the byte.
-func TestFrameOfTheSeed(t *testing.T) {
+// W-145, N-11: the example, to the byte.
+func TestFrameToTheByte(t *testing.T) {
 	t.Parallel()
 	n := notice.Notice{
 		Source: notice.SourceWatch, Title: "cm", Text: "added default/final-check",

@@ -313,7 +313,7 @@ func TestStateCannotBeWritten(t *testing.T) {
 	})
 }
 
-// W-170 to W-177, W-179, WA-25: each log event once per case, by its exact name and level.
+// W-170 to W-177, W-179, WA-25, N-20: each log event once per case, by its exact name and level.
 func TestLogEvents(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "watches.json")
