@@ -121,6 +121,7 @@ func TestFence(t *testing.T) {
 		synctest.Wait()
 		equal(t, young.Shown(), []string{"n1", "n2"})
 		first.post("n3")
+		synctest.Wait() // it tries once, and is told again
 		var claims atomic.Int32
 		store.SetFail(func(method string) error {
 			if method == "Claim" {
