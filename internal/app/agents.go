@@ -22,7 +22,7 @@ const DataFile = "ossicle.db"
 
 // Budgets of the teardown.
 const (
-	storeBudget    = 2 * time.Second
+	storeBudget    = 8 * time.Second // a checkpoint on a slow disk
 	endpointBudget = 4 * time.Second
 	deliveryBudget = 2 * time.Second
 	agentsBudget   = 20 * time.Second
