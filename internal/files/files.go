@@ -7,7 +7,7 @@
 //
 //	file:///abs/path/to/file    the contents: text, or a blob
 //	file:///abs/path/to/dir/    with the slash: the entries of a directory
-//	files://root/pattern        the entries below a root that match a glob
+//	files://ROOT/pattern        the entries below a root that match a glob
 //
 // Root is the name of a root, and pattern a doublestar glob relative to it
 // (`**` spans directories, `*`, `?`, `[a-z]` and `{md,txt}` stay within one

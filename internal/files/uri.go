@@ -106,7 +106,7 @@ func (s *Source) locate(clean string) (p place, ok bool) {
 }
 
 func (s *Source) parseGlob(uri string) (place, error) {
-	const form = "the form is files://root/pattern"
+	const form = "the form is files://ROOT/pattern"
 	rest, ok := strings.CutPrefix(uri, globScheme+"//")
 	if !ok {
 		return place{}, errors.New(form)
