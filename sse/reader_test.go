@@ -123,7 +123,7 @@ func TestReaderDoesNotWaitForLF(t *testing.T) {
 	}
 }
 
-// F-24: no peer makes the reader hold more than its limit.
+// F-24, M-16: no peer makes the reader hold more than its limit.
 func TestReaderLimit(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 200)
