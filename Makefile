@@ -17,9 +17,12 @@ help: ## Show this list
 
 setup: node_modules/.setup ## Install what the project needs: npm if missing, the pinned npm packages
 
-# What Debian has: npm where it is missing, and an IRC server for a test.
+# What Debian has: npm where it is missing, and the servers and the browser that tests start.
+DEBIAN := /usr/sbin/ngircd=ngircd /usr/lib/postgresql/15/bin/postgres=postgresql-15 /usr/bin/redis-server=redis-server \
+	/usr/sbin/nats-server=nats-server /usr/sbin/nginx=nginx-light /usr/bin/caddy=caddy /usr/bin/chromium=chromium /usr/bin/bwrap=bubblewrap
 node_modules/.setup: package.json package-lock.json .npmrc
-	@need=; command -v npm >/dev/null || need="nodejs npm"; [ -x /usr/sbin/ngircd ] || need="$$need ngircd"; \
+	@need=; command -v npm >/dev/null || need="nodejs npm"; \
+	  for pair in $(DEBIAN); do [ -x "$${pair%%=*}" ] || need="$$need $${pair#*=}"; done; \
 	  [ -z "$$need" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; }
 	npm ci --no-progress --loglevel=error
 	@touch $@

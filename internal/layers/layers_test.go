@@ -23,14 +23,15 @@ var layers = []struct {
 	siblings bool
 	packages []string
 }{
-	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse"}},
-	{"ground", false, []string{"listen", "internal/python", "internal/process"}},
-	{"rooms", false, []string{"agent", "feed", "notice", "watch"}},
+	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse", "attach"}},
+	{"ground", false, []string{"listen", "internal/access", "internal/python", "internal/process"}},
+	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker"}},
 	{"technologies", false, []string{
 		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
-		"internal/openai", "internal/scripted", "internal/sqlite", "internal/wake",
+		"internal/nats", "internal/openai", "internal/postgres", "internal/redis", "internal/sandbox", "internal/scripted", "internal/sqlite",
+		"internal/telemetry", "internal/wake",
 	}},
-	{"surfaces", true, []string{"internal/mcpserver", "internal/httpserver"}},
+	{"surfaces", true, []string{"internal/feedserver", "internal/gateway", "internal/mcpserver", "internal/httpserver"}},
 	{"config", false, []string{"internal/config"}},
 	{"app", false, []string{"internal/app"}},
 	{"cli", false, []string{"internal/cli"}},
@@ -44,6 +45,9 @@ var helpers = map[string]string{
 	"agent/agenttest":            "internal/monty",
 	"feed/feedtest":              "internal/monty",
 	"notice/noticetest":          "internal/monty",
+	"mailbox/mailboxtest":        "internal/monty",
+	"worker/workertest":          "internal/monty",
+	"internal/testserver":        "internal/sqlite",
 }
 
 // One technology, one room: these modules are imported below the given
@@ -53,8 +57,13 @@ var rooms = map[string][]string{
 	"github.com/fsnotify/":        {"internal/files"},
 	"github.com/bmatcuk/":         {"internal/files"},
 	"google.golang.org/protobuf/": {"internal/monty"},
+	"github.com/jackc/pgx/":       {"internal/postgres"},
+	"github.com/nats-io/":         {"internal/nats"},
 	"github.com/openai/":          {"internal/openai"},
-	"github.com/pressly/":         {"internal/sqlite"},
+	"github.com/pressly/":         {"internal/postgres", "internal/sqlite"},
+	"github.com/prometheus/":      {"internal/telemetry"},
+	"github.com/redis/":           {"internal/redis"},
+	"go.opentelemetry.io/":        {"internal/telemetry"},
 	"modernc.org/":                {"internal/sqlite"},
 	"mvdan.cc/sh/":                {"internal/cli"},
 	"os/signal":                   {"cmd"},
