@@ -1,0 +1,71 @@
+package testserver
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+)
+
+// says sends a line to a server and returns the beginning of its answer.
+func says(ctx context.Context, t *testing.T, addr, line string, config *tls.Config) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var conn net.Conn
+	var err error
+	if config != nil {
+		conn, err = (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", addr)
+	} else {
+		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	_ = conn.SetDeadline(deadline)
+	if _, err := conn.Write([]byte(line)); err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, 5)
+	if _, err := conn.Read(text); err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestServers(t *testing.T) {
+	t.Parallel()
+	cert := NewCertificate(t)
+	config := &tls.Config{RootCAs: cert.Pool, MinVersion: tls.VersionTLS12}
+	for _, c := range []struct {
+		name       string
+		start      func(testing.TB) *Server
+		line, want string
+		config     *tls.Config
+	}{
+		{"redis", func(tb testing.TB) *Server { tb.Helper(); return Redis(tb) }, "PING\r\n", "+PONG", nil},
+		{"redis, TLS", func(tb testing.TB) *Server { tb.Helper(); return RedisTLS(tb, cert) }, "PING\r\n", "+PONG", config},
+		{"nats", func(tb testing.TB) *Server { tb.Helper(); return NATS(tb) }, "\r\n", "INFO ", nil},
+		{"nats, TLS", func(tb testing.TB) *Server { tb.Helper(); return NATSTLS(tb, cert) }, "\r\n", "INFO ", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := c.start(t)
+			for _, again := range []func(testing.TB){func(testing.TB) {}, s.Stop, s.Kill} {
+				again(t)
+				s.Start(t)
+				if got := says(t.Context(), t, s.Addr, c.line, c.config); got != c.want {
+					t.Errorf("%q, want %q", got, c.want)
+				}
+			}
+			s.Hang(t)
+			s.Resume(t)
+			if got := says(t.Context(), t, s.Addr, c.line, c.config); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
