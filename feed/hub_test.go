@@ -24,6 +24,11 @@ func TestMemory(t *testing.T) {
 	})
 }
 
+func TestMemoryTopics(t *testing.T) {
+	t.Parallel()
+	feedtest.RunTopics(t, func(*testing.T) feedtest.TopicStore { return feedtest.NewMemory() })
+}
+
 func TestLocal(t *testing.T) {
 	t.Parallel()
 	feedtest.RunBus(t, func(*testing.T) (feed.Bus, feed.Bus) { l := &feed.Local{}; return l, l })

@@ -22,6 +22,7 @@ type Memory struct {
 	events []feed.Event
 	topics map[string]*feed.Topic
 	known  map[[2]string]entry // by topic and idempotency key
+	total  map[string]int64    // events that a topic ever had
 	fail   error
 }
 
@@ -42,7 +43,7 @@ func (m *Memory) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.head = feed.Position{Epoch: strings.ToLower(rand.Text())}
-	m.events, m.topics, m.known = nil, map[string]*feed.Topic{}, map[[2]string]entry{}
+	m.events, m.topics, m.known, m.total = nil, map[string]*feed.Topic{}, map[[2]string]entry{}, map[string]int64{}
 }
 
 // Fail has every call fail with err until it is nil.
@@ -86,6 +87,7 @@ func (m *Memory) Append(_ context.Context, drafts []feed.Draft) ([]feed.Receipt,
 			m.topics[d.Topic] = t
 		}
 		t.Last = e.ID
+		m.total[d.Topic]++
 		receipts[i].ID = e.ID
 	}
 	return receipts, nil

@@ -25,6 +25,11 @@ func TestFeed(t *testing.T) {
 	})
 }
 
+func TestFeedTopics(t *testing.T) {
+	t.Parallel()
+	feedtest.RunTopics(t, func(t *testing.T) feedtest.TopicStore { return open(t, filepath.Join(t.TempDir(), "x.db"), nil).Feed() })
+}
+
 func TestBell(t *testing.T) {
 	t.Parallel()
 	feedtest.RunBus(t, func(t *testing.T) (feed.Bus, feed.Bus) {

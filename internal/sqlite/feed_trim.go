@@ -76,6 +76,6 @@ func (t *tx) trimEvents(topic, count, bytes, before int64, keep feed.Retention) 
 	if _, err := t.exec(`DELETE FROM feed_event WHERE topic = ? AND id <= ?`, topic, through); err != nil {
 		return 0, err
 	}
-	_, err = t.exec(`UPDATE feed_topic SET n = n - ?, bytes = bytes - ?, trimmed = ? WHERE id = ?`, removed, freed, through, topic)
+	_, err = t.exec(`UPDATE feed_topic SET n = n - ?1, removed = removed + ?1, bytes = bytes - ?2, trimmed = ?3 WHERE id = ?4`, removed, freed, through, topic)
 	return removed, err
 }
