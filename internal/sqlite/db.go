@@ -61,6 +61,7 @@ var ErrNewer = errors.New("the file was written by a newer version")
 // DB is an open file. It is safe for concurrent use.
 type DB struct {
 	writer, reader *conns
+	appends        *appendGroup
 	// stepped, for tests that kill the process, is called between the
 	// instructions of a transaction.
 	stepped func()
@@ -97,7 +98,7 @@ func Open(ctx context.Context, path string, o *Options) (*DB, error) {
 	}
 	reader.SetMaxOpenConns(opts.Readers)
 	reader.SetMaxIdleConns(opts.Readers)
-	return &DB{writer: newConns(writer), reader: newConns(reader), stepped: func() {}}, nil
+	return &DB{writer: newConns(writer), reader: newConns(reader), appends: newAppendGroup(), stepped: func() {}}, nil
 }
 
 // Close waits for running calls and closes the file.

@@ -26,13 +26,22 @@ var _ feed.Store = (*Feed)(nil)
 func (db *DB) Feed() *Feed { return &Feed{db} }
 
 // Append implements feed.Store. The file has one writer at a time, so the order
-// of ids is that of the commits.
+// of ids is that of the commits. Calls that come while one is at the disk share
+// the next commit.
 func (f *Feed) Append(ctx context.Context, drafts []feed.Draft) ([]feed.Receipt, error) {
 	if len(drafts) == 0 {
 		return nil, nil
 	}
-	var receipts []feed.Receipt
-	err := f.db.write(ctx, func(t *tx) error {
+	receipts, err := f.db.appends.add(ctx, drafts, f.commit)
+	if err != nil {
+		return nil, fmt.Errorf("append events: %w", err)
+	}
+	return receipts, nil
+}
+
+// commit appends the drafts in one transaction.
+func (f *Feed) commit(ctx context.Context, drafts []feed.Draft) (receipts []feed.Receipt, err error) {
+	err = f.db.write(ctx, func(t *tx) error {
 		var head int64
 		if err := t.one(`SELECT head FROM feed_log`, nil, &head); err != nil {
 			return err
@@ -46,10 +55,7 @@ func (f *Feed) Append(ctx context.Context, drafts []feed.Draft) ([]feed.Receipt,
 		receipts = b.receipts
 		return b.flush(t)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("append events: %w", err)
-	}
-	return receipts, nil
+	return receipts, err
 }
 
 // batch is an append under way. Nothing but its transaction writes, so it
