@@ -10,18 +10,23 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 
+	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
-// ErrInvalidToken is wrapped by what an [Authenticator] says of a token that is
-// not good.
-var ErrInvalidToken = errors.New("invalid token")
-
 // Authenticator verifies bearer tokens. Verify returns an error that wraps
-// ErrInvalidToken for a token that is not good, whose text the client is told,
-// and any other error when it cannot tell.
+// access.ErrInvalidToken for a token that is not good, whose text the client is
+// told, and any other error when it cannot tell.
 type Authenticator interface {
-	Verify(ctx context.Context, token string) (*Principal, error)
+	Verify(ctx context.Context, token string) (*access.Principal, error)
+}
+
+// Rechecker is an [Authenticator] whose principals can lose what they were let
+// in with before it expires. Recheck returns an error that wraps
+// access.ErrInvalidToken if that has happened, nil if not, and any other error
+// when it cannot tell.
+type Rechecker interface {
+	Recheck(ctx context.Context, p *access.Principal) error
 }
 
 // AnyOf takes a token that one of the authenticators takes.
@@ -30,45 +35,65 @@ func AnyOf(all ...Authenticator) Authenticator { return anyOf(all) }
 type anyOf []Authenticator
 
 // Verify implements [Authenticator].
-func (all anyOf) Verify(ctx context.Context, token string) (*Principal, error) {
-	err := fmt.Errorf("%w: nobody knows it", ErrInvalidToken)
+func (all anyOf) Verify(ctx context.Context, token string) (*access.Principal, error) {
+	err := fmt.Errorf("%w: nobody knows it", access.ErrInvalidToken)
 	for _, a := range all {
 		p, aerr := a.Verify(ctx, token)
 		if aerr == nil {
 			return p, nil
 		}
 		// A verifier that could not tell is worth more than one that said no.
-		if errors.Is(err, ErrInvalidToken) {
+		if errors.Is(err, access.ErrInvalidToken) {
 			err = aerr
 		}
 	}
 	return nil, err
 }
 
+// Recheck implements [Rechecker]. One that says no is believed.
+func (all anyOf) Recheck(ctx context.Context, p *access.Principal) error {
+	for _, a := range all {
+		if r, ok := a.(Rechecker); ok {
+			if err := r.Recheck(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // authTime bounds the verification of one token.
 const authTime = 10 * time.Second
 
-// authenticate lets in who has a good token.
-func (s *Server) authenticate(next http.Handler) http.Handler {
+// authenticate lets in who has a good token, or a good ticket where the route
+// takes one.
+func (s *Server) authenticate(mux *http.ServeMux) http.Handler {
 	if s.opts.Auth == nil {
-		return next
+		return mux
 	}
 	// The SDK binds legacy sessions to the user by a key of its own, which only
 	// its middleware can set.
-	next = auth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
+	next := auth.RequireBearerToken(func(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
 		return tokenInfo(ctx), nil
-	}, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true, ClockSkew: leeway})(next)
+	}, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true, ClockSkew: leeway})(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := bearer(r)
-		if !ok {
+		verify, token := s.opts.Auth.Verify, ""
+		if ticket := s.ticket(r, mux); ticket != "" {
+			// The SDK's middleware wants a header.
+			verify, token = s.verifyTicket, ticket
+			r = r.Clone(r.Context())
+			r.Header.Set("Authorization", "Bearer ticket")
+		} else if bearer, ok := bearer(r); ok {
+			token = bearer
+		} else {
 			s.challenge(w, "", "send Authorization: Bearer with a token")
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), authTime)
-		p, err := s.opts.Auth.Verify(ctx, token)
+		p, err := verify(ctx, token)
 		cancel()
 		switch {
-		case errors.Is(err, ErrInvalidToken):
+		case errors.Is(err, access.ErrInvalidToken):
 			s.challenge(w, "invalid_token", err.Error())
 			return
 		case err != nil:
@@ -81,6 +106,32 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			UserID: p.Name, Expiration: p.Expires, Extra: map[string]any{principalKey: p},
 		})))
 	})
+}
+
+// ticket returns the ticket of a request that may come with one. A token, where
+// there is one, counts.
+func (s *Server) ticket(r *http.Request, mux *http.ServeMux) string {
+	if s.opts.Tickets == nil || r.Header.Get("Authorization") != "" || (r.Method != http.MethodGet && r.Method != http.MethodHead) {
+		return ""
+	}
+	if _, pattern := mux.Handler(r); !s.ticketed[pattern] {
+		return ""
+	}
+	return r.URL.Query().Get("ticket")
+}
+
+// verifyTicket takes a ticket of somebody whose token still stands.
+func (s *Server) verifyTicket(ctx context.Context, ticket string) (*access.Principal, error) {
+	p, err := s.opts.Tickets.Verify(ticket)
+	if err != nil {
+		return nil, err
+	}
+	if r, ok := s.opts.Auth.(Rechecker); ok {
+		if err := r.Recheck(ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
 }
 
 // tokenInfoKey carries what was verified to the SDK's middleware.

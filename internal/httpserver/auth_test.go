@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/mcpserver"
 )
 
@@ -67,8 +68,8 @@ func TestPrincipalsHaveRights(t *testing.T) {
 	t.Parallel()
 	const narrow, wide = "narrow-token-0123456789", "wide-token-0123456789"
 	s := newSite(t, &Options{Auth: StaticTokens{
-		staticToken(t, "ann", narrow, Rights{Topics: []string{"other://*"}, Tools: []string{"memo_g*"}}),
-		staticToken(t, "ann", wide, AllRights()),
+		staticToken(t, "ann", narrow, access.Rights{Topics: []string{"other://*"}, Tools: []string{"memo_g*"}}),
+		staticToken(t, "ann", wide, access.AllRights()),
 	}})
 	s.token = narrow
 	for request, want := range map[*http.Request]string{
@@ -103,7 +104,7 @@ func TestPrincipalsHaveRights(t *testing.T) {
 func TestSessionsAreBoundToTheirPrincipal(t *testing.T) {
 	t.Parallel()
 	const ann, bob = "token-of-ann-0123456789", "token-of-bob-0123456789"
-	s := newSite(t, &Options{Auth: StaticTokens{staticToken(t, "ann", ann, AllRights()), staticToken(t, "bob", bob, AllRights())}})
+	s := newSite(t, &Options{Auth: StaticTokens{staticToken(t, "ann", ann, access.AllRights()), staticToken(t, "bob", bob, access.AllRights())}})
 	id := s.initialize(ann)
 	if res, body := s.legacy(ann, id, "tools/list", ""); res.StatusCode != http.StatusOK {
 		t.Errorf("ann: %s %s", res.Status, body)
@@ -142,7 +143,7 @@ func (s *site) legacy(token, session, method, params string) (*http.Response, st
 
 func TestRightsMatch(t *testing.T) {
 	t.Parallel()
-	r := Rights{Topics: []string{"memo://notes", "file:///a/*"}, Tools: []string{"*"}}
+	r := access.Rights{Topics: []string{"memo://notes", "file:///a/*"}, Tools: []string{"*"}}
 	for uri, want := range map[string]bool{
 		"memo://notes": true, "memo://notes2": false, "file:///a/": true, "file:///a/b": true, "file:///ab": false, "": false,
 	} {
@@ -150,7 +151,7 @@ func TestRightsMatch(t *testing.T) {
 			t.Errorf("Topic(%q) = %v", uri, got)
 		}
 	}
-	if !r.Tool("anything") || r.Session("any") || !AllRights().Session("any") {
+	if !r.Tool("anything") || r.Session("any") || !access.AllRights().Session("any") {
 		t.Error("Tool or Session is wrong")
 	}
 	if err := Authorize(t.Context(), mcpserver.Access{Verb: mcpserver.Call, Target: "x"}); err != nil {
@@ -188,7 +189,7 @@ func TestTokenFile(t *testing.T) {
 		if err != nil || p.Name != "local" || !p.Rights.Tool("x") {
 			t.Errorf("Verify = %+v, %v", p, err)
 		}
-		if _, err := a.Verify(t.Context(), token+"x"); !errors.Is(err, ErrInvalidToken) {
+		if _, err := a.Verify(t.Context(), token+"x"); !errors.Is(err, access.ErrInvalidToken) {
 			t.Errorf("Verify of another = %v", err)
 		}
 	}
@@ -226,13 +227,13 @@ func TestTokenFileIsMadeOnce(t *testing.T) {
 // brokenAuth cannot tell.
 type brokenAuth struct{}
 
-func (brokenAuth) Verify(context.Context, string) (*Principal, error) {
+func (brokenAuth) Verify(context.Context, string) (*access.Principal, error) {
 	return nil, errors.New("the issuer is away: secret detail")
 }
 
 func TestWhoCannotVerifyDoesNotLetIn(t *testing.T) {
 	t.Parallel()
-	tokens := StaticTokens{staticToken(t, "a", testToken, AllRights())}
+	tokens := StaticTokens{staticToken(t, "a", testToken, access.AllRights())}
 	s := newSite(t, &Options{Auth: AnyOf(brokenAuth{}, tokens)})
 	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusOK {
 		t.Errorf("known by the second: %s %s", res.Status, body)
@@ -241,7 +242,7 @@ func TestWhoCannotVerifyDoesNotLetIn(t *testing.T) {
 	if res, body := s.do(s.request("tools/list", "")); res.StatusCode != http.StatusServiceUnavailable || strings.Contains(body, "secret detail") {
 		t.Errorf("known by nobody: %s %s", res.Status, body)
 	}
-	if _, err := AnyOf().Verify(t.Context(), "x"); !errors.Is(err, ErrInvalidToken) {
+	if _, err := AnyOf().Verify(t.Context(), "x"); !errors.Is(err, access.ErrInvalidToken) {
 		t.Errorf("AnyOf nobody = %v", err)
 	}
 }
@@ -249,7 +250,7 @@ func TestWhoCannotVerifyDoesNotLetIn(t *testing.T) {
 func TestExpiredTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	for age, status := range map[time.Duration]int{-time.Hour: 200, leeway / 2: 200, 2 * leeway: 401} {
-		token := staticToken(t, "a", testToken, AllRights())
+		token := staticToken(t, "a", testToken, access.AllRights())
 		token.Principal.Expires = time.Now().Add(-age)
 		s := newSite(t, &Options{Auth: StaticTokens{token}})
 		if res, body := s.do(s.request("tools/list", "")); res.StatusCode != status {

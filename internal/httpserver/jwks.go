@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ossicle/ossicle/internal/access"
 )
 
 // Bounds of key sets.
@@ -75,7 +77,7 @@ func (k *keySet) orUnknown(key crypto.PublicKey, ok bool, id string) (crypto.Pub
 	if k.keys == nil {
 		return nil, fmt.Errorf("fetch keys of %s: it failed a moment ago", k.issuer)
 	}
-	return nil, fmt.Errorf("%w: the issuer has no key %q", ErrInvalidToken, id)
+	return nil, fmt.Errorf("%w: the issuer has no key %q", access.ErrInvalidToken, id)
 }
 
 func (k *keySet) find(id string) (crypto.PublicKey, bool) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/ossicle/ossicle/internal/access"
 )
 
 // leeway is how far the clocks of an issuer and of ours may be apart.
@@ -26,7 +28,7 @@ type JWTOptions struct {
 	JWKSURL string
 	// ScopeRights are the rights that each scope gives. Nil means that a token
 	// for us has all rights, whatever its scopes.
-	ScopeRights map[string]Rights
+	ScopeRights map[string]access.Rights
 	// Client fetches keys. Nil means one that follows no redirects.
 	Client *http.Client
 	// Now is the clock. Nil is the system's.
@@ -98,7 +100,7 @@ func (l *stringList) UnmarshalJSON(b []byte) error {
 }
 
 // Verify implements [Authenticator].
-func (v *JWT) Verify(ctx context.Context, token string) (*Principal, error) {
+func (v *JWT) Verify(ctx context.Context, token string) (*access.Principal, error) {
 	var c claims
 	var keyErr error
 	_, err := v.parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) {
@@ -115,23 +117,23 @@ func (v *JWT) Verify(ctx context.Context, token string) (*Principal, error) {
 		return key, err
 	})
 	switch {
-	case keyErr != nil && !errors.Is(keyErr, ErrInvalidToken):
+	case keyErr != nil && !errors.Is(keyErr, access.ErrInvalidToken):
 		return nil, keyErr // not the token's fault
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrInvalidToken, err)
+		return nil, fmt.Errorf("%w: %w", access.ErrInvalidToken, err)
 	case c.Subject == "":
-		return nil, fmt.Errorf("%w: it has no subject", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: it has no subject", access.ErrInvalidToken)
 	}
-	return &Principal{Name: c.Subject, Rights: v.rights(&c), Expires: c.ExpiresAt.Time}, nil
+	return &access.Principal{Name: c.Subject, Rights: v.rights(&c), Expires: c.ExpiresAt.Time}, nil
 }
 
-func (v *JWT) rights(c *claims) Rights {
+func (v *JWT) rights(c *claims) access.Rights {
 	if v.opts.ScopeRights == nil {
-		return AllRights()
+		return access.AllRights()
 	}
-	var r Rights
+	var r access.Rights
 	for _, scope := range append(strings.Fields(c.Scope), c.SCP...) {
-		r = r.union(v.opts.ScopeRights[scope])
+		r = r.Union(v.opts.ScopeRights[scope])
 	}
 	return r
 }

@@ -20,6 +20,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/ossicle/ossicle/internal/access"
 )
 
 const audience = "https://ears.example/mcp"
@@ -142,7 +144,7 @@ func TestAccessTokensAreChecked(t *testing.T) {
 		"no token":         "x.y.z",
 		"cut":              i.token(nil)[:100],
 	} {
-		if p, err := v.Verify(t.Context(), token); !errors.Is(err, ErrInvalidToken) {
+		if p, err := v.Verify(t.Context(), token); !errors.Is(err, access.ErrInvalidToken) {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 	}
@@ -195,7 +197,7 @@ func TestKeysOfAllKinds(t *testing.T) {
 		"key of another kind": i.sign(jwt.SigningMethodES256, curves["P-256"], "rs", nil),
 		"no id among many":    i.sign(jwt.SigningMethodEdDSA, i.ed, "", nil),
 	} {
-		if _, err := v.Verify(t.Context(), token); !errors.Is(err, ErrInvalidToken) {
+		if _, err := v.Verify(t.Context(), token); !errors.Is(err, access.ErrInvalidToken) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -242,7 +244,7 @@ func TestKeysAreFetchedWhenNeeded(t *testing.T) {
 	expect("issuer away", rotated, true, 4)
 	pass(keysPause)
 	expect("unknown key and issuer away", old, false, 5)
-	if _, err := v.Verify(t.Context(), old); !errors.Is(err, ErrInvalidToken) {
+	if _, err := v.Verify(t.Context(), old); !errors.Is(err, access.ErrInvalidToken) {
 		t.Errorf("a moment later: %v", err)
 	}
 }
@@ -253,7 +255,7 @@ func TestIssuerThatCannotBeReached(t *testing.T) {
 	i.down.Store(true)
 	v := newJWT(t, i, nil)
 	for range 2 { // the second time it is not even asked
-		if _, err := v.Verify(t.Context(), i.token(nil)); err == nil || errors.Is(err, ErrInvalidToken) {
+		if _, err := v.Verify(t.Context(), i.token(nil)); err == nil || errors.Is(err, access.ErrInvalidToken) {
 			t.Errorf("Verify = %v, want an error that is not the token's", err)
 		}
 	}
@@ -279,7 +281,7 @@ func TestIssuerThatCannotBeReached(t *testing.T) {
 func TestScopesGiveRights(t *testing.T) {
 	t.Parallel()
 	i := newIssuer(t)
-	v := newJWT(t, i, &JWTOptions{JWKSURL: strings.TrimSuffix(i.url, "/tenant") + "/keys", ScopeRights: map[string]Rights{
+	v := newJWT(t, i, &JWTOptions{JWKSURL: strings.TrimSuffix(i.url, "/tenant") + "/keys", ScopeRights: map[string]access.Rights{
 		"watch": {Topics: []string{"*"}}, "call": {Tools: []string{"memo_*"}},
 	}})
 	for _, tc := range []struct {

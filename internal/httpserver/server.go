@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 
+	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
@@ -51,6 +52,9 @@ type Options struct {
 	// address must be a loopback one.
 	Auth   Authenticator
 	NoAuth bool
+	// Tickets verifies the tickets with which browsers may come to the routes that
+	// take them. Nil takes none.
+	Tickets *access.Tickets
 	// OAuth makes the server a resource server that tells its clients where to
 	// get tokens (RFC 9728). Auth verifies them.
 	OAuth *OAuth
@@ -72,6 +76,8 @@ type Options struct {
 type Route struct {
 	Pattern string // of http.ServeMux
 	Handler http.Handler
+	// Tickets: a GET may come with ?ticket= in place of a token.
+	Tickets bool
 }
 
 // OAuth describes the resource server to its clients.
@@ -91,7 +97,9 @@ type Server struct {
 	mcp   MCP
 	log   *slog.Logger
 	hosts []string // in lower case
-	http  *http.Server
+	// ticketed are the patterns of the routes that take tickets.
+	ticketed map[string]bool
+	http     *http.Server
 
 	ln       net.Listener
 	draining atomic.Bool
@@ -99,7 +107,7 @@ type Server struct {
 
 // New makes a server. It fails for a configuration that would let everybody in.
 func New(mcp MCP, opts *Options) (*Server, error) {
-	s := &Server{mcp: mcp}
+	s := &Server{mcp: mcp, ticketed: map[string]bool{}}
 	if opts != nil {
 		s.opts = *opts
 	}
@@ -167,6 +175,9 @@ func (s *Server) handler() http.Handler {
 	inner.Handle(MCPPath, s.mcp.Handler())
 	for _, r := range s.opts.Routes {
 		inner.Handle(r.Pattern, r.Handler)
+		if r.Tickets {
+			s.ticketed[r.Pattern] = true
+		}
 	}
 	inner.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, http.StatusNotFound, "there is nothing here; MCP is served at "+MCPPath)

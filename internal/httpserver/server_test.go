@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/mcpserver"
 	"github.com/ossicle/ossicle/internal/memo"
 	"github.com/ossicle/ossicle/listen"
@@ -38,13 +39,13 @@ type site struct {
 
 const testToken = "0123456789abcdef-secret"
 
-func staticToken(t testing.TB, name, token string, r Rights) StaticToken {
+func staticToken(t testing.TB, name, token string, r access.Rights) StaticToken {
 	t.Helper()
 	sum, err := HashToken(token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return StaticToken{Principal: Principal{Name: name, Rights: r}, SHA256: sum}
+	return StaticToken{Principal: access.Principal{Name: name, Rights: r}, SHA256: sum}
 }
 
 // newSite runs a server; without another Auth it takes testToken.
@@ -58,7 +59,7 @@ func newSite(t testing.TB, opts *Options, tools ...mcpserver.Tool) *site {
 		o.Addr = "127.0.0.1:0"
 	}
 	if o.Auth == nil && !o.NoAuth {
-		o.Auth = StaticTokens{staticToken(t, "all", testToken, AllRights())}
+		o.Auth = StaticTokens{staticToken(t, "all", testToken, access.AllRights())}
 	}
 	notes, err := memo.New(nil)
 	if err != nil {
@@ -177,7 +178,7 @@ func (s *site) listen() (next func() string, closeBody func()) {
 
 func TestServesMCPHealthAndProblems(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &Options{Routes: []Route{{"GET /extra", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := newSite(t, &Options{Routes: []Route{{Pattern: "GET /extra", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p, ok := PrincipalOf(r.Context())
 		_, _ = fmt.Fprint(w, p.Name, ok)
 	})}}})
@@ -498,7 +499,7 @@ func (w *recordingWriter) Flush() { w.log = append(w.log, "flush") }
 // A peer that stands still within a request is cut off, and harms nobody.
 func TestPanicsEndOneRequest(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &Options{Routes: []Route{{"/panic", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oh") })}}})
+	s := newSite(t, &Options{Routes: []Route{{Pattern: "/panic", Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oh") })}}})
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, s.base+"/panic", strings.NewReader("x"))
 	req.Header.Set("Authorization", "Bearer "+testToken)
 	if res, err := s.c.Do(req); err == nil {

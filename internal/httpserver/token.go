@@ -13,6 +13,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/ossicle/ossicle/internal/access"
 )
 
 // minToken is the length below which a token is a guess away.
@@ -20,7 +22,7 @@ const minToken = 16
 
 // StaticToken is a token that is known beforehand.
 type StaticToken struct {
-	Principal Principal
+	Principal access.Principal
 	// SHA256 is the hash of the token: the server needs no more. See [HashToken].
 	SHA256 [sha256.Size]byte
 }
@@ -39,16 +41,16 @@ type StaticTokens []StaticToken
 
 // Verify implements [Authenticator]. It takes the same time wherever the token
 // stands in the list.
-func (all StaticTokens) Verify(_ context.Context, token string) (*Principal, error) {
+func (all StaticTokens) Verify(_ context.Context, token string) (*access.Principal, error) {
 	sum := sha256.Sum256([]byte(token))
-	var found *Principal
+	var found *access.Principal
 	for i := range all {
 		if subtle.ConstantTimeCompare(all[i].SHA256[:], sum[:]) == 1 {
 			found = &all[i].Principal
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("%w: it is not one of those that were given out", ErrInvalidToken)
+		return nil, fmt.Errorf("%w: it is not one of those that were given out", access.ErrInvalidToken)
 	}
 	return found, nil
 }
@@ -70,7 +72,7 @@ func TokenFile(path string) (StaticTokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token file %s: %w", path, err)
 	}
-	return StaticTokens{{Principal: Principal{Name: "local", Rights: AllRights()}, SHA256: sum}}, nil
+	return StaticTokens{{Principal: access.Principal{Name: "local", Rights: access.AllRights()}, SHA256: sum}}, nil
 }
 
 // ReadTokenFile returns the token of a file, for a client of a server on

@@ -48,6 +48,7 @@ var helpers = map[string]string{
 	"mailbox/mailboxtest":        "internal/monty",
 	"worker/workertest":          "internal/monty",
 	"internal/testserver":        "internal/sqlite",
+	"internal/access/accesstest": "internal/sqlite",
 }
 
 // One technology, one room: these modules are imported below the given
