@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -38,8 +39,10 @@ type Model struct {
 
 // AgentSpec says what agent to host.
 type AgentSpec struct {
-	ID      string        // of the session and of its inbox
-	Profile agent.Profile // Command empty means a model loop over Model
+	ID string // of the session and of its inbox
+	// Profile without a Command means a model loop over Model; without a Dir it
+	// works where this process does.
+	Profile agent.Profile
 	Model   Model
 	Mode    string // session mode to set where the agent has one
 	// Engine makes an engine for each life of the agent. Nil means by Profile and
@@ -105,6 +108,13 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 // order: watches first, then turns, then what turns need.
 func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	a := o.agents
+	// An agent that cannot start fails at each of its turns; so its directory is
+	// made whole now.
+	dir, err := filepath.Abs(spec.Profile.Dir)
+	if err != nil {
+		return fmt.Errorf("find working directory: %w", err)
+	}
+	spec.Profile.Dir = dir
 	if err := a.Inbox.Register(ctx, spec.ID); err != nil {
 		return err
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -388,6 +390,31 @@ func TestCancelHoldsNotices(t *testing.T) {
 	prompts := fake.Prompts()
 	if len(prompts) != 2 || !strings.Contains(prompts[1].Text(), "first") || !strings.Contains(prompts[1].Text(), "second") {
 		t.Errorf("prompts %q; the second notice is %s", prompts, state(t, a.Inbox, id))
+	}
+}
+
+// An agent gets an absolute directory: without one it works where we do.
+func TestWorkingDirectory(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := testAgents(t, t.TempDir())
+	for dir, want := range map[string]string{"": here, "testdata": filepath.Join(here, "testdata"), "/": "/"} {
+		fake := agenttest.New(agenttest.Say("here"))
+		one, err := a.Start(t.Context(), AgentSpec{ID: "a" + strconv.Itoa(len(dir)), Profile: agent.Profile{Dir: dir}, Engine: fake.New})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := follow(t, one.Session)
+		if _, err := one.Session.Submit(agent.Input{Text: "where?"}); err != nil {
+			t.Fatal(err)
+		}
+		u.await(t, agent.EventRunEnded, 1)
+		if starts := fake.Starts(); len(starts) != 1 || starts[0].Dir != want {
+			t.Errorf("%q: starts %+v, want one in %s", dir, starts, want)
+		}
 	}
 }
 

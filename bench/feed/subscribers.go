@@ -1,0 +1,291 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// subscribers are many event streams, read by one goroutine through epoll, so
+// that the load client costs as little as it can on the machine that it shares
+// with the server.
+type subscribers struct {
+	epoll   int
+	wake    [2]int // a pipe that ends the reader
+	streams map[int]*stream
+	done    chan struct{}
+
+	received atomic.Int64
+	closed   atomic.Int64
+	last     atomic.Int64 // when the last event came, in Unix nanoseconds
+
+	latencies []time.Duration // the reader's; read them after stop
+}
+
+// stream is one subscriber.
+type stream struct {
+	fd      int
+	local   netip.AddrPort
+	body    body
+	scan    scanner
+	pending []byte // came with the headers
+}
+
+// request is what a subscriber sends.
+func request(host, path string, headers ...string) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: text/event-stream\r\n", path, host)
+	for _, h := range headers {
+		if h != "" {
+			b.WriteString(h + "\r\n")
+		}
+	}
+	b.WriteString("\r\n")
+	return []byte(b.String())
+}
+
+// open opens n streams and returns when each has its headers.
+func open(ctx context.Context, to netip.AddrPort, request []byte, n int) (*subscribers, error) {
+	s := &subscribers{streams: make(map[int]*stream, n), done: make(chan struct{})}
+	var err error
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, err
+	}
+	if err := unix.Pipe2(s.wake[:], unix.O_CLOEXEC); err != nil {
+		return nil, err
+	}
+	if err := s.watch(s.wake[0]); err != nil {
+		return nil, err
+	}
+	for range n {
+		if ctx.Err() != nil {
+			return s, ctx.Err()
+		}
+		st, err := dial(to, request, 0)
+		if err == nil {
+			err = st.head()
+		}
+		if err != nil {
+			return s, err
+		}
+		s.streams[st.fd] = st
+		if err := errors.Join(unix.SetNonblock(st.fd, true), s.watch(st.fd)); err != nil {
+			return s, err
+		}
+	}
+	go s.read()
+	return s, nil
+}
+
+func (s *subscribers) watch(fd int) error {
+	return unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// dial connects and sends the request. A receive buffer, if given, is set before,
+// as its size bounds the window.
+func dial(to netip.AddrPort, request []byte, receive int) (*stream, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if receive > 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receive); err != nil {
+			return nil, err
+		}
+	}
+	// A server that answers nothing must not hang the comparison.
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30})
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if _, err := unix.Write(fd, request); err != nil {
+		return nil, err
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return nil, err
+	}
+	local := name.(*unix.SockaddrInet4)
+	return &stream{fd: fd, local: netip.AddrPortFrom(netip.AddrFrom4(local.Addr), uint16(local.Port))}, nil
+}
+
+// head reads the headers of the answer.
+func (st *stream) head() error {
+	var got []byte
+	buf := make([]byte, 4<<10)
+	for {
+		k, err := unix.Read(st.fd, buf)
+		if err != nil || k == 0 {
+			return fmt.Errorf("read headers after %q: %w", got, orEOF(err))
+		}
+		got = append(got, buf[:k]...)
+		head, rest, found := bytes.Cut(got, []byte("\r\n\r\n"))
+		if !found {
+			continue
+		}
+		if !bytes.HasPrefix(head, []byte("HTTP/1.1 200 ")) {
+			return fmt.Errorf("the server answers %q", head)
+		}
+		st.body.chunked = bytes.Contains(bytes.ToLower(head), []byte("transfer-encoding: chunked"))
+		st.pending = slices.Clone(rest)
+		return nil
+	}
+}
+
+func orEOF(err error) error {
+	if err == nil {
+		return net.ErrClosed
+	}
+	return err
+}
+
+func (s *subscribers) read() {
+	defer close(s.done)
+	events := make([]unix.EpollEvent, 512)
+	buf := make([]byte, 256<<10)
+	for _, st := range s.streams {
+		s.take(st, st.pending)
+	}
+	for {
+		n, err := unix.EpollWait(s.epoll, events, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		for _, e := range events[:n] {
+			st := s.streams[int(e.Fd)]
+			if st == nil {
+				return // the pipe
+			}
+			k, err := unix.Read(st.fd, buf)
+			switch {
+			case err == unix.EAGAIN || err == unix.EINTR:
+			case err != nil || k == 0:
+				s.closed.Add(1)
+				_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, st.fd, nil)
+			default:
+				s.take(st, buf[:k])
+			}
+		}
+	}
+}
+
+func (s *subscribers) take(st *stream, data []byte) {
+	now := time.Now().UnixNano()
+	before := len(s.latencies)
+	st.body.each(data, func(piece []byte) {
+		st.scan.each(piece, func(sent int64) { s.latencies = append(s.latencies, time.Duration(now-sent)) })
+	})
+	if n := len(s.latencies) - before; n > 0 {
+		s.received.Add(int64(n))
+		s.last.Store(now)
+	}
+}
+
+// await returns once want events have come, or none for a while.
+func (s *subscribers) await(ctx context.Context, want int64, patience time.Duration) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	seen, since := int64(-1), time.Now()
+	for {
+		n := s.received.Load()
+		if n != seen {
+			seen, since = n, time.Now()
+		}
+		if n >= want || time.Since(since) > patience || ctx.Err() != nil {
+			return
+		}
+		<-tick.C
+	}
+}
+
+// stop ends the reader and closes the streams.
+func (s *subscribers) stop() {
+	_, _ = unix.Write(s.wake[1], []byte{0})
+	<-s.done
+	for fd := range s.streams {
+		_ = unix.Close(fd)
+	}
+	for _, fd := range []int{s.epoll, s.wake[0], s.wake[1]} {
+		_ = unix.Close(fd)
+	}
+}
+
+// body takes the chunks of HTTP/1.1 apart, where there are any.
+type body struct {
+	chunked bool
+	left    int    // of the chunk
+	line    []byte // of the size of the next one, as far as it came
+}
+
+func (b *body) each(data []byte, f func([]byte)) {
+	if !b.chunked {
+		f(data)
+		return
+	}
+	for len(data) > 0 {
+		if b.left > 0 {
+			n := min(b.left, len(data))
+			f(data[:n])
+			b.left -= n
+			data = data[n:]
+			continue
+		}
+		end := bytes.IndexByte(data, '\n')
+		if end < 0 {
+			b.line = append(b.line, data...)
+			return
+		}
+		b.line = append(b.line, data[:end]...)
+		data = data[end+1:]
+		if size, err := strconv.ParseInt(string(bytes.TrimSpace(b.line)), 16, 32); err == nil {
+			b.left = int(size)
+		} // else it is the empty line behind a chunk
+		b.line = b.line[:0]
+	}
+}
+
+// scanner finds the times in what arrives: "t": and 19 digits.
+type scanner struct{ rest []byte }
+
+var mark = []byte(`"t":`)
+
+const digits = 19
+
+func (s *scanner) each(data []byte, f func(sent int64)) {
+	if len(s.rest) > 0 {
+		data = append(s.rest, data...)
+	}
+	for {
+		at := bytes.Index(data, mark)
+		if at < 0 {
+			data = data[max(0, len(data)-len(mark)+1):]
+			break
+		}
+		if len(data) < at+len(mark)+digits {
+			data = data[at:]
+			break
+		}
+		sent := int64(0)
+		for _, c := range data[at+len(mark) : at+len(mark)+digits] {
+			sent = sent*10 + int64(c-'0')
+		}
+		f(sent)
+		data = data[at+len(mark)+digits:]
+	}
+	s.rest = append(s.rest[:0], data...)
+}
