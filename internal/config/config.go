@@ -27,6 +27,8 @@ const (
 	EnvLogLevel  = "OSSICLE_LOG_LEVEL"  // debug, info, warn or error
 	EnvLogFormat = "OSSICLE_LOG_FORMAT" // text or json
 	EnvMonty     = "OSSICLE_MONTY"      // path of the Python interpreter
+	EnvStore     = "OSSICLE_STORE"      // store of the feed; may hold a password
+	EnvBus       = "OSSICLE_BUS"        // bus of the feed; may hold a password
 )
 
 // Config is everything that can be set. Its zero value is not useful; start
@@ -38,9 +40,10 @@ type Config struct {
 	Watch   Watch
 	Python  Python
 	Log     Log
+	Feed    Feed
 	// Profiles are named ways to run an agent.
 	Profiles map[string]Profile
-	// Home is the data directory: the token file and, later, the stores.
+	// Home is the data directory: the token file and the stores.
 	Home string
 }
 
@@ -78,6 +81,7 @@ type file struct {
 	Watch    Watch              `yaml:"watch"`
 	Python   Python             `yaml:"python"`
 	Log      Log                `yaml:"log"`
+	Feed     Feed               `yaml:"feed"`
 	Profiles map[string]profile `yaml:"profiles"`
 }
 
@@ -135,14 +139,14 @@ func (c *Config) readFile(path string) error {
 func (c *Config) parse(data []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
-	f := file{Watch: c.Watch, Python: c.Python, Log: c.Log}
+	f := file{Watch: c.Watch, Python: c.Python, Log: c.Log, Feed: c.Feed}
 	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if err := dec.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return errors.New("more than one YAML document")
 	}
-	c.Watch, c.Python, c.Log = f.Watch, f.Python, f.Log
+	c.Watch, c.Python, c.Log, c.Feed = f.Watch, f.Python, f.Log, f.Feed
 	var err error
 	if c.Profiles, err = profiles(f.Profiles); err != nil || f.Servers.IsZero() {
 		return err
@@ -160,6 +164,8 @@ func (c *Config) readEnvironment(getenv func(string) (string, bool)) {
 	set(&c.Log.Level, EnvLogLevel)
 	set(&c.Log.Format, EnvLogFormat)
 	set(&c.Python.Monty, EnvMonty)
+	set(&c.Feed.Store, EnvStore)
+	set(&c.Feed.Bus, EnvBus)
 	c.Home = home(getenv)
 }
 
@@ -187,7 +193,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %s: use a positive duration such as 3s, or leave it out", name, d))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.Feed.check())...)
 }
 
 func defaultFile(getenv func(string) (string, bool)) string {

@@ -1,0 +1,59 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ossicle/ossicle/feed"
+)
+
+// F-3, F-14: the first rule that matches a topic says what happens to a slow
+// subscriber and what is kept; what it leaves out is that of all topics.
+func TestFeedRules(t *testing.T) {
+	t.Parallel()
+	path := write(t, `
+feed:
+  store: sqlite:/data/feed.db
+  bus: nats://127.0.0.1:4222
+  retention: {count: 500, age: -1ns}
+  topics:
+    - {topic: "audit.*", auditable: true, retention: {age: 8760h, count: -1}}
+    - {topic: "audit*", policy: drop-newest}
+`)
+	c, err := Load(path, env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for topic, want := range map[string]struct {
+		policy feed.Policy
+		keep   feed.Retention
+	}{
+		"audit.login": {feed.Disconnect, feed.Retention{Bytes: DefaultRetentionBytes, Age: 8760 * time.Hour}},
+		"audits":      {feed.DropNewest, feed.Retention{Count: 500, Bytes: DefaultRetentionBytes}},
+		"other":       {feed.DropOldest, feed.Retention{Count: 500, Bytes: DefaultRetentionBytes}},
+	} {
+		if p, k := c.Feed.Policy(topic), c.Feed.Keep(topic); p != want.policy || k != want.keep {
+			t.Errorf("%s: %v, %+v; want %+v", topic, p, k, want)
+		}
+	}
+}
+
+func TestBadFeed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"store: mysql://u:secret@h/d": "use sqlite:PATH",
+		"store: 'sqlite:'":            "use sqlite:PATH",
+		"bus: kafka://u:secret@h":     "redis:// or nats://",
+		"ring: -1":                    "feed.ring",
+		"topics: [{topic: A}]":        "lower-case",
+		"topics: [{policy: x}]":       "topic is empty",
+		"topics: [{topic: a, policy: drop-oldest, auditable: true}]": "auditable topic must not",
+		"topics: [{topic: a, policy: drop}]":                         "none of drop-oldest",
+	} {
+		_, err := Load(write(t, "feed: {"+text+"}"), env(nil))
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
