@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/process"
-	"github.com/ossicle/ossicle/watch"
 )
 
 // DefaultExecTime bounds one run of the --exec command.
@@ -29,8 +27,8 @@ const (
 	execRest = 1 << 20
 )
 
-// command runs a person's shell command for each notice. The command line is
-// the person's own; what was watched reaches it on standard input and in
+// command runs a person's shell command for each notice or event. The command
+// line is the person's own; what changed reaches it on standard input and in
 // variables, and is never part of the line.
 type command struct {
 	line     string
@@ -38,14 +36,15 @@ type command struct {
 	out, err io.Writer
 }
 
-// run runs the command for one notice and waits for it. Errors: how it exited,
-// or that it was ended by the limit or by ctx.
-func (c *command) run(ctx context.Context, n watch.Notice) error {
+// run runs the command once, with further variables and its standard input, and
+// waits for it. Errors: how it exited, or that it was ended by the limit or by
+// ctx.
+func (c *command) run(ctx context.Context, variables []string, input string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
 	p, err := process.Start(process.Options{
 		Args:   []string{"/bin/sh", "-c", c.line},
-		Env:    append(os.Environ(), variables(n)...),
+		Env:    append(os.Environ(), variables...),
 		Stderr: c.err,
 		Grace:  execGrace,
 	})
@@ -60,7 +59,7 @@ func (c *command) run(ctx context.Context, n watch.Notice) error {
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)
-		_, _ = io.WriteString(p.Stdin, strings.Join(n.Lines, "\n")+"\n")
+		_, _ = io.WriteString(p.Stdin, input)
 		_ = p.Stdin.Close()
 	}()
 	select {
@@ -105,15 +104,5 @@ func (c *command) copyOutput(p *process.Process) {
 func limitRead(r io.Reader) {
 	if file, ok := r.(*os.File); ok {
 		_ = file.SetReadDeadline(time.Now().Add(execDrain))
-	}
-}
-
-// variables describe the notice to the command. Environment strings cannot hold
-// NUL, which no notice has.
-func variables(n watch.Notice) []string {
-	return []string{
-		"OSSICLE_WATCH=" + n.Watch,
-		"OSSICLE_URI=" + n.URI,
-		"OSSICLE_TIME=" + n.Time.UTC().Format(time.RFC3339Nano),
 	}
 }

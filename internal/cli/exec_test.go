@@ -32,7 +32,7 @@ func TestExecEndsWithContext(t *testing.T) {
 		}
 		return len(b), nil
 	}), err: io.Discard}
-	err := c.run(ctx, aNotice)
+	err := c.run(ctx, noticeVariables(aNotice), aNotice.Lines[0]+"\n")
 	if took := time.Since(begin); took >= 2*process.DefaultGrace {
 		t.Errorf("ended after %s", took)
 	}
@@ -44,7 +44,7 @@ func TestExecEndsWithContext(t *testing.T) {
 func TestExecEndsAtLimit(t *testing.T) {
 	t.Parallel()
 	c := &command{line: "sleep 60", limit: 100 * time.Millisecond, out: io.Discard, err: io.Discard}
-	if err := c.run(t.Context(), aNotice); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "ended after 100ms") {
+	if err := c.run(t.Context(), noticeVariables(aNotice), aNotice.Lines[0]+"\n"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "ended after 100ms") {
 		t.Errorf("error: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestExecLeavesDaemon(t *testing.T) {
 		var out bytes.Buffer
 		c := &command{line: "cat; setsid " + daemon + " 2>/dev/null & sleep 0.1", limit: time.Minute, out: &out, err: io.Discard}
 		begin := time.Now()
-		if err := c.run(t.Context(), aNotice); err != nil {
+		if err := c.run(t.Context(), noticeVariables(aNotice), aNotice.Lines[0]+"\n"); err != nil {
 			t.Errorf("%s: %v", daemon, err)
 		}
 		if took := time.Since(begin); took > 10*time.Second {
@@ -84,7 +84,7 @@ func TestExecOutputIsWhole(t *testing.T) {
 		got += len(b)
 		return len(b), nil
 	}), err: io.Discard}
-	if err := c.run(t.Context(), aNotice); err != nil || got != size {
+	if err := c.run(t.Context(), noticeVariables(aNotice), aNotice.Lines[0]+"\n"); err != nil || got != size {
 		t.Errorf("%d bytes, %v", got, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func newSession(e *env) *cobra.Command {
-	f := &sessionFlags{}
+	f := &daemonFlags{}
 	cmd := &cobra.Command{
 		Use:   "session",
 		Short: "Use the sessions of ossicle serve, and those of ossicle run --session",
@@ -44,7 +44,7 @@ func sessionPath(id, verb string) string {
 }
 
 // with runs do against the process that serves a session.
-func (f *sessionFlags) with(ctx context.Context, e *env, id string, mayBeOffline bool, do func(*sessionClient) error) error {
+func (f *daemonFlags) with(ctx context.Context, e *env, id string, mayBeOffline bool, do func(*daemonClient) error) error {
 	c, err := f.open(ctx, e, id, mayBeOffline)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (f *sessionFlags) with(ctx context.Context, e *env, id string, mayBeOffline
 	return errors.Join(do(c), c.done())
 }
 
-func newSessionStart(e *env, f *sessionFlags) *cobra.Command {
+func newSessionStart(e *env, f *daemonFlags) *cobra.Command {
 	run := &runFlags{}
 	cmd := &cobra.Command{
 		Use:     "start NAME",
@@ -69,7 +69,7 @@ func newSessionStart(e *env, f *sessionFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.with(cmd.Context(), e, "", false, func(client *sessionClient) error {
+			return f.with(cmd.Context(), e, "", false, func(client *daemonClient) error {
 				var info app.SessionInfo
 				if err := client.call(cmd.Context(), http.MethodPost, "/v1/sessions", startRequest(spec), &info); err != nil {
 					return err
@@ -106,7 +106,7 @@ func startRequest(spec *app.AgentSpec) *app.StartRequest {
 	return req
 }
 
-func newSessionList(e *env, f *sessionFlags) *cobra.Command {
+func newSessionList(e *env, f *daemonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List sessions, running or not", Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -135,7 +135,7 @@ func newSessionList(e *env, f *sessionFlags) *cobra.Command {
 
 // sessions asks every process that serves from the data directory, or the store
 // where none does. A session that runs somewhere is shown as it is there.
-func (f *sessionFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo, error) {
+func (f *daemonFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo, error) {
 	c, err := e.load()
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func (f *sessionFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo,
 		urls = []string{f.url}
 	}
 	all, at := []app.SessionInfo{}, map[string]int{}
-	ask := func(client *sessionClient) error {
+	ask := func(client *daemonClient) error {
 		var answer struct {
 			Sessions []app.SessionInfo `json:"sessions"`
 		}
@@ -187,11 +187,11 @@ func (f *sessionFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo,
 	return all, nil
 }
 
-func newSessionShow(e *env, f *sessionFlags) *cobra.Command {
+func newSessionShow(e *env, f *daemonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "show NAME", Short: "Show a session: its state, watches, questions and inbox", Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), e, args[0], true, func(c *sessionClient) error {
+			return f.with(cmd.Context(), e, args[0], true, func(c *daemonClient) error {
 				var info app.SessionInfo
 				if err := c.call(cmd.Context(), http.MethodGet, sessionPath(args[0], ""), nil, &info); err != nil {
 					return err
@@ -240,12 +240,12 @@ func watchLine(w watch.Status) string {
 	return line
 }
 
-func newSessionPrompt(e *env, f *sessionFlags) *cobra.Command {
+func newSessionPrompt(e *env, f *daemonFlags) *cobra.Command {
 	var noWait bool
 	cmd := &cobra.Command{
 		Use: "prompt NAME TEXT", Short: "Say something to a session and print its answer", Args: usage(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), e, args[0], false, func(c *sessionClient) error {
+			return f.with(cmd.Context(), e, args[0], false, func(c *daemonClient) error {
 				var r app.PromptResult
 				req := app.PromptRequest{Text: args[1], From: "user", Wait: !noWait}
 				if err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "prompt"), req, &r); err != nil {
@@ -266,11 +266,11 @@ func newSessionPrompt(e *env, f *sessionFlags) *cobra.Command {
 	return cmd
 }
 
-func newSessionAnswer(e *env, f *sessionFlags) *cobra.Command {
+func newSessionAnswer(e *env, f *daemonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "answer NAME QUESTION OPTION", Short: "Answer a permission request that session show lists", Args: usage(cobra.ExactArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), e, args[0], false, func(c *sessionClient) error {
+			return f.with(cmd.Context(), e, args[0], false, func(c *daemonClient) error {
 				in := map[string]string{"question": args[1], "option": args[2]}
 				return e.printDone(c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "answer"), in, nil), args[0], "answered")
 			})
@@ -279,11 +279,11 @@ func newSessionAnswer(e *env, f *sessionFlags) *cobra.Command {
 }
 
 // newSessionVerb makes a command that tells a session to do something.
-func newSessionVerb(e *env, f *sessionFlags, verb, done, short string) *cobra.Command {
+func newSessionVerb(e *env, f *daemonFlags, verb, done, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " NAME", Short: short, Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), e, args[0], false, func(c *sessionClient) error {
+			return f.with(cmd.Context(), e, args[0], false, func(c *daemonClient) error {
 				var answer map[string]bool
 				err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], verb), nil, &answer)
 				if err == nil && !answer[done] {
@@ -307,11 +307,11 @@ func (e *env) printDone(err error, id, done string) error {
 	return err
 }
 
-func newSessionExport(e *env, f *sessionFlags) *cobra.Command {
+func newSessionExport(e *env, f *daemonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "export NAME", Short: "Print the transcript of a session, one JSON object a line", Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), e, args[0], true, func(c *sessionClient) error {
+			return f.with(cmd.Context(), e, args[0], true, func(c *daemonClient) error {
 				body, err := c.send(cmd.Context(), http.MethodGet, sessionPath(args[0], "transcript"), nil)
 				if err != nil {
 					return err
@@ -324,11 +324,11 @@ func newSessionExport(e *env, f *sessionFlags) *cobra.Command {
 	}
 }
 
-func newSessionRemove(e *env, f *sessionFlags) *cobra.Command {
+func newSessionRemove(e *env, f *daemonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm NAME", Short: "Stop a session and forget it: transcript, inbox and watches", Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.with(cmd.Context(), e, args[0], true, func(c *sessionClient) error {
+			return f.with(cmd.Context(), e, args[0], true, func(c *daemonClient) error {
 				return e.printDone(c.call(cmd.Context(), http.MethodDelete, sessionPath(args[0], ""), nil, nil), args[0], "removed")
 			})
 		},

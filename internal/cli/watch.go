@@ -273,7 +273,7 @@ func (p *noticePrinter) deliver(ctx context.Context, n watch.Notice) error {
 		}
 	}
 	if p.command != nil && n.Kind == watch.KindEvents {
-		err := p.command.run(ctx, n)
+		err := p.command.run(ctx, noticeVariables(n), strings.Join(n.Lines, "\n")+"\n")
 		if err != nil {
 			p.env.log.LogAttrs(ctx, slog.LevelWarn, "exec failed", logattr.Watch(n.Watch), logattr.Err(err))
 		}
@@ -290,4 +290,14 @@ func (p *noticePrinter) running() bool {
 		}
 	}
 	return false
+}
+
+// noticeVariables describe the notice to the command. Environment strings cannot
+// hold NUL, which no notice has.
+func noticeVariables(n watch.Notice) []string {
+	return []string{
+		"OSSICLE_WATCH=" + n.Watch,
+		"OSSICLE_URI=" + n.URI,
+		"OSSICLE_TIME=" + n.Time.UTC().Format(time.RFC3339Nano),
+	}
 }

@@ -18,23 +18,23 @@ import (
 	"github.com/ossicle/ossicle/internal/httpserver"
 )
 
-// sessionFlags say which process hosts a session.
-type sessionFlags struct {
+// daemonFlags say which process hosts a session.
+type daemonFlags struct {
 	url       string
 	tokenFile string
 	data      string
 }
 
-func (f *sessionFlags) register(cmd *cobra.Command) {
+func (f *daemonFlags) register(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&f.url, "url", "", "address of the process that serves sessions (default: what the data directory says)")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with its token (default: that of the data directory)")
 	flags.StringVar(&f.data, "data", "", "data directory (default $OSSICLE_HOME)")
 }
 
-// sessionClient calls the API of one process, or of none: then it looks into
+// daemonClient calls the API of one process, or of none: then it looks into
 // the store itself.
-type sessionClient struct {
+type daemonClient struct {
 	base, token string
 	http        *http.Client
 	offline     bool
@@ -45,7 +45,7 @@ type sessionClient struct {
 var errNoServer = fmt.Errorf("no process serves sessions from the data directory: %w; start one with 'ossicle serve'", errUnreachable)
 
 // open finds the process that serves a session; an empty id means the daemon.
-func (f *sessionFlags) open(ctx context.Context, e *env, id string, mayBeOffline bool) (*sessionClient, error) {
+func (f *daemonFlags) open(ctx context.Context, e *env, id string, mayBeOffline bool) (*daemonClient, error) {
 	c, err := e.load()
 	if err != nil {
 		return nil, err
@@ -71,10 +71,10 @@ func (f *sessionFlags) open(ctx context.Context, e *env, id string, mayBeOffline
 	if err != nil {
 		return nil, err
 	}
-	return &sessionClient{base: "http://offline", http: &http.Client{Transport: handlerTransport{h}}, offline: true, done: done}, nil
+	return &daemonClient{base: "http://offline", http: &http.Client{Transport: handlerTransport{h}}, offline: true, done: done}, nil
 }
 
-func (f *sessionFlags) online(data, url string) (*sessionClient, error) {
+func (f *daemonFlags) online(data, url string) (*daemonClient, error) {
 	file := f.tokenFile
 	if file == "" {
 		file = filepath.Join(data, app.TokenName)
@@ -84,11 +84,11 @@ func (f *sessionFlags) online(data, url string) (*sessionClient, error) {
 		return nil, &usageError{err}
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	return &sessionClient{base: strings.TrimRight(url, "/"), token: token, http: client, done: func() error { return nil }}, nil
+	return &daemonClient{base: strings.TrimRight(url, "/"), token: token, http: client, done: func() error { return nil }}, nil
 }
 
 // call makes a request and decodes the answer into out, which may be nil.
-func (c *sessionClient) call(ctx context.Context, method, path string, in, out any) error {
+func (c *daemonClient) call(ctx context.Context, method, path string, in, out any) error {
 	body, err := c.send(ctx, method, path, in)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (c *sessionClient) call(ctx context.Context, method, path string, in, out a
 }
 
 // send makes a request and returns the body of a good answer.
-func (c *sessionClient) send(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
+func (c *daemonClient) send(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var payload io.Reader = http.NoBody
 	if in != nil {
 		text, err := json.Marshal(in)
