@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -124,6 +127,26 @@ func (s *Server) Kill(tb testing.TB) {
 func (s *Server) Hang(tb testing.TB) {
 	tb.Helper()
 	s.signal(tb, syscall.SIGSTOP)
+	for deadline := time.Now().Add(patience); !s.stopped(tb); time.Sleep(glance) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("%s does not hang", s.args[0])
+		}
+	}
+}
+
+// stopped reports whether every thread has taken notice of SIGSTOP.
+func (s *Server) stopped(tb testing.TB) bool {
+	tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.running.Pid()))
+	must(tb, err)
+	for _, path := range threads {
+		if stat, err := os.ReadFile(path); err == nil && !strings.Contains(string(stat), ") T ") {
+			return false
+		}
+	}
+	return true
 }
 
 // Resume ends Hang.
