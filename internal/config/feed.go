@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +35,37 @@ type Feed struct {
 	Topics []TopicRule `yaml:"topics"`
 	// Files are directories and files that are shared as resources.
 	Files []string `yaml:"files"`
+	// Hooks are webhooks that are taken, by name.
+	Hooks map[string]Hook `yaml:"hooks"`
+}
+
+// Forms in which a sender signs a webhook.
+const (
+	HookStandard = "standard" // Standard Webhooks
+	HookGitHub   = "github"   // X-Hub-Signature-256
+)
+
+// Hook is a webhook that others send (specification D-16): whose signature it
+// must have, and where it goes, a topic or the inbox of an agent.
+type Hook struct {
+	SecretEnv string `yaml:"secret_env"` // variable that holds the secret
+	Form      string `yaml:"form"`       // HookStandard if empty
+	Topic     string `yaml:"topic"`
+	Agent     string `yaml:"agent"`
+}
+
+func (h *Hook) check() error {
+	switch {
+	case h.SecretEnv == "":
+		return errors.New("secret_env is empty: it names the variable with the secret that signs")
+	case h.Form != "" && h.Form != HookStandard && h.Form != HookGitHub:
+		return fmt.Errorf("form %q: use %s or %s", h.Form, HookStandard, HookGitHub)
+	case (h.Topic == "") == (h.Agent == ""):
+		return errors.New("give a topic or an agent, and not both")
+	case h.Topic != "":
+		return feed.CheckTopic(h.Topic)
+	}
+	return nil
 }
 
 // Retention bounds what is kept of a topic. Zero is the default, a negative
@@ -66,6 +99,12 @@ func (f *Feed) check() error {
 	for i := range f.Topics {
 		if err := f.Topics[i].read(); err != nil {
 			errs = append(errs, fmt.Errorf("feed.topics[%d] %q: %w", i, f.Topics[i].Topic, err))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Hooks)) {
+		h := f.Hooks[name]
+		if err := errors.Join(feed.CheckTopic(name), h.check()); err != nil {
+			errs = append(errs, fmt.Errorf("feed.hooks.%s: %w", name, err))
 		}
 	}
 	return errors.Join(append(errs, CheckStore(f.Store), CheckBus(f.Bus))...)

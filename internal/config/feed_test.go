@@ -42,17 +42,21 @@ feed:
 func TestBadFeed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"store: mysql://u:secret@h/d": "use sqlite:PATH",
+		"store: mysql://u:hunter2@h/d": "use sqlite:PATH",
 		"store: 'sqlite:'":            "use sqlite:PATH",
-		"bus: kafka://u:secret@h":     "redis:// or nats://",
+		"bus: kafka://u:hunter2@h":     "redis:// or nats://",
 		"ring: -1":                    "feed.ring",
 		"topics: [{topic: A}]":        "lower-case",
 		"topics: [{policy: x}]":       "topic is empty",
 		"topics: [{topic: a, policy: drop-oldest, auditable: true}]": "auditable topic must not",
 		"topics: [{topic: a, policy: drop}]":                         "none of drop-oldest",
+		"hooks: {a: {topic: b}}":                                     "secret_env is empty",
+		"hooks: {a: {secret_env: S, topic: b, agent: c}}":            "not both",
+		"hooks: {a: {secret_env: S, topic: B}}":                      "lower-case",
+		"hooks: {a: {secret_env: S, agent: c, form: x}}":             "use standard or github",
 	} {
 		_, err := Load(write(t, "feed: {"+text+"}"), env(nil))
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
