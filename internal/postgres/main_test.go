@@ -1,0 +1,26 @@
+package postgres
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ossicle/ossicle/internal/testserver"
+)
+
+// server is the PostgreSQL of the tests that do not stop it.
+var server = testserver.SharedPostgreSQL()
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(server.Main(m))
+}
+
+func openAt(tb testing.TB, dsn string, o *Options) *DB {
+	tb.Helper()
+	db, err := Open(tb.Context(), dsn, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(db.Close)
+	return db
+}
