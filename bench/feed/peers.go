@@ -55,6 +55,10 @@ func (m mercure) command(bin, dir string, addr netip.AddrPort, tls *certificate)
 
 func (mercure) ready(context.Context, string) error { return nil }
 
+// forResume keeps the Bolt file in memory: it syncs the disk for each event, so
+// that a long history takes minutes to make.
+func (m mercure) forResume() (product, string) { return m, "/dev/shm" }
+
 const mercurePath = "/.well-known/mercure"
 
 func (mercure) subscribe(addr netip.AddrPort, since string) []byte {
@@ -84,16 +88,36 @@ func mercureToken() string {
 	return signed + "." + encode(mac.Sum(nil))
 }
 
-func (m mercure) position(_ []byte, ids []string, n int) string {
+func (m mercure) position(stream string, _, missed int) string {
 	if !m.bolt {
 		return ""
 	}
-	return ids[len(ids)-1-n]
+	return idOf(stream, missed)
+}
+
+// idOf returns the id of the last event that somebody has seen who missed so
+// many of a stream.
+func idOf(stream string, missed int) string {
+	var ids []string
+	for frame := range strings.SplitSeq(stream, "\n\n") {
+		if !strings.Contains(frame, string(mark)) {
+			continue
+		}
+		for line := range strings.SplitSeq(frame, "\n") {
+			if id, found := strings.CutPrefix(line, "id:"); found {
+				ids = append(ids, strings.TrimSpace(id))
+			}
+		}
+	}
+	if len(ids) <= missed {
+		return ""
+	}
+	return ids[len(ids)-1-missed]
 }
 
 // centrifugo is the Centrifugo server with its memory engine, which keeps a
 // history, and unidirectional SSE.
-type centrifugo struct{}
+type centrifugo struct{ generous bool }
 
 func (centrifugo) name() string { return "centrifugo" }
 
@@ -101,13 +125,17 @@ func (centrifugo) build(ctx context.Context, bin string) error {
 	return goBuild(ctx, ".", []string{"GOBIN=" + bin, "GOFLAGS="}, "install", "github.com/centrifugal/centrifugo/v6@"+centrifugoVersion)
 }
 
-func (centrifugo) command(bin, dir string, addr netip.AddrPort, tls *certificate) (*exec.Cmd, error) {
+func (c centrifugo) command(bin, dir string, addr netip.AddrPort, tls *certificate) (*exec.Cmd, error) {
 	listen := map[string]any{"address": addr.Addr().String(), "port": strconv.Itoa(int(addr.Port()))}
 	if tls != nil {
 		listen["tls"] = map[string]any{"enabled": true, "cert_pem": tls.cert, "key_pem": tls.key}
 	}
+	client := map[string]any{"insecure": true, "allowed_origins": []string{"*"}}
+	if c.generous {
+		client["recovery_max_publication_limit"], client["queue_max_size"] = 20_000, 16<<20
+	}
 	config, err := json.Marshal(map[string]any{
-		"client":      map[string]any{"insecure": true, "allowed_origins": []string{"*"}},
+		"client":      client,
 		"http_api":    map[string]any{"insecure": true},
 		"http_server": listen,
 		"uni_sse":     map[string]any{"enabled": true},
@@ -126,6 +154,10 @@ func (centrifugo) command(bin, dir string, addr netip.AddrPort, tls *certificate
 	}
 	return exec.Command(filepath.Join(bin, "centrifugo"), "-c", path), nil
 }
+
+// forResume lifts the limits that would have it hand out nothing at all: 300
+// events, and a queue of 1 MiB.
+func (centrifugo) forResume() (product, string) { return centrifugo{generous: true}, "" }
 
 func (centrifugo) ready(context.Context, string) error { return nil }
 
@@ -151,10 +183,10 @@ func (centrifugo) publish(ctx context.Context, addr netip.AddrPort, payload stri
 
 var centrifugoEpoch = regexp.MustCompile(`"epoch":"(\w+)"`)
 
-func (centrifugo) position(stream []byte, ids []string, n int) string {
-	epoch := centrifugoEpoch.FindSubmatch(stream)
+func (centrifugo) position(stream string, events, missed int) string {
+	epoch := centrifugoEpoch.FindStringSubmatch(stream)
 	if epoch == nil {
 		return ""
 	}
-	return fmt.Sprintf(`{"recover":true,"epoch":%q,"offset":%d}`, epoch[1], max(len(ids)-1-n, 0))
+	return fmt.Sprintf(`{"recover":true,"epoch":%q,"offset":%d}`, epoch[1], events-missed)
 }

@@ -38,11 +38,14 @@ type product interface {
 	// subscribe is the request of a subscriber, from now on or from a position.
 	subscribe(addr netip.AddrPort, since string) []byte
 	publish(ctx context.Context, addr netip.AddrPort, payload string) (*http.Request, error)
-	// position is where to resume with n events missed, given the ids that the
-	// stream has had; the last one is of the newest event. None means that the
-	// product does not resume.
-	position(stream []byte, ids []string, n int) string
+	// position is where to resume with so many events missed, given the stream of
+	// somebody who has seen all events. None means that the product does not resume.
+	position(stream string, events, missed int) string
 }
+
+// resumer is a product that needs other settings, or another place for its
+// files, to resume far back.
+type resumer interface{ forResume() (product, string) }
 
 // server is a product that runs.
 type server struct {
@@ -54,9 +57,12 @@ type server struct {
 	log    *os.File
 }
 
-// start runs a product in a fresh directory.
-func start(ctx context.Context, p product, bin string, cert *certificate) (s *server, err error) {
-	dir, err := os.MkdirTemp(bin, "run")
+// start runs a product in a fresh directory below base, or below bin.
+func start(ctx context.Context, p product, bin, base string, cert *certificate) (s *server, err error) {
+	if base == "" {
+		base = bin
+	}
+	dir, err := os.MkdirTemp(base, "ossicle-bench")
 	if err != nil {
 		return nil, err
 	}

@@ -26,12 +26,13 @@ type subscribers struct {
 	wake    [2]int // a pipe that ends the reader
 	streams map[int]*stream
 	done    chan struct{}
+	stopped bool
 
 	received atomic.Int64
 	closed   atomic.Int64
 	last     atomic.Int64 // when the last event came, in Unix nanoseconds
 
-	latencies []time.Duration // the reader's; read them after stop
+	latencies []time.Duration // the reader's, until it has stopped
 }
 
 // stream is one subscriber.
@@ -106,7 +107,7 @@ func dial(to netip.AddrPort, request []byte, receive int) (*stream, error) {
 		}
 	}
 	// A server that answers nothing must not hang the comparison.
-	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 30})
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 15})
 	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -213,8 +214,19 @@ func (s *subscribers) await(ctx context.Context, want int64, patience time.Durat
 	}
 }
 
+// sorted stops and returns the latencies.
+func (s *subscribers) sorted() []time.Duration {
+	s.stop()
+	slices.Sort(s.latencies)
+	return s.latencies
+}
+
 // stop ends the reader and closes the streams.
 func (s *subscribers) stop() {
+	if s.stopped {
+		return
+	}
+	s.stopped = true
 	_, _ = unix.Write(s.wake[1], []byte{0})
 	<-s.done
 	for fd := range s.streams {
