@@ -207,7 +207,11 @@ func TestListenerAsks(t *testing.T) {
 	t.Parallel()
 	s := testserver.NATS(t)
 	b := open(t, "nats://"+s.Addr, &Options{Keepalive: 100 * time.Millisecond})
-	listen(t, b)
+	rings := listen(t, b)
+	time.Sleep(500 * time.Millisecond) // a real server, in real time
+	if h := b.Health(); h.Err != "" || len(rings) != 0 {
+		t.Errorf("health %+v, %d rings of a server that answers", h, len(rings))
+	}
 	s.Hang(t)
 	sick(t, b, true)
 }
@@ -405,6 +409,18 @@ func TestIdle(t *testing.T) {
 	if text := strings.NewReplacer("PING\r\n", "", "PONG\r\n", "").Replace(r.cut()); text != "" {
 		t.Errorf("%q", text)
 	}
+}
+
+// A publisher that had nothing to say while the server was restarted does not
+// notice.
+func TestRingAfterRestart(t *testing.T) {
+	t.Parallel()
+	s := testserver.NATS(t)
+	b := open(t, "nats://"+s.Addr, nil)
+	ring(t, b, 1)
+	s.Kill(t)
+	s.Start(t)
+	ring(t, b, 2)
 }
 
 func TestClosed(t *testing.T) {

@@ -204,7 +204,11 @@ func TestListenerAsks(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	b := open(t, "redis://"+s.Addr, &Options{Keepalive: 100 * time.Millisecond})
-	listen(t, b)
+	rings := listen(t, b)
+	time.Sleep(500 * time.Millisecond) // a real server, in real time
+	if h := b.Health(); h.Err != "" || len(rings) != 0 {
+		t.Errorf("health %+v, %d rings of a server that answers", h, len(rings))
+	}
 	s.Hang(t)
 	sick(t, b, true)
 }
@@ -304,6 +308,18 @@ func TestIdle(t *testing.T) {
 	if more := commands() - before; more != 1 {
 		t.Errorf("%d commands, of which one is ours", more)
 	}
+}
+
+// A publisher that had nothing to say while the server was restarted does not
+// notice.
+func TestRingAfterRestart(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	b := open(t, "redis://"+s.Addr, nil)
+	ring(t, b, 1)
+	s.Kill(t)
+	s.Start(t)
+	ring(t, b, 2)
 }
 
 func TestClosed(t *testing.T) {
