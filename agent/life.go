@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -20,7 +22,8 @@ type life struct {
 	count    int  // lives so far; events carry the number of theirs
 	spent    bool // the start that is no restart has been used
 	restarts []time.Time
-	primed   bool // it has the standing instruction
+	primed   bool          // it has the standing instruction
+	gone     chan struct{} // closed when this life is over
 }
 
 // ensureEngine makes sure that an agent is there to take a prompt.
@@ -45,7 +48,41 @@ func (s *Session) ensureEngine(ctx context.Context) (Engine, error) {
 		return nil, err
 	}
 	s.reportStart(ctx, engine, info)
+	s.awaitTools(ctx, info)
 	return engine, nil
+}
+
+// awaitTools waits until the agent knows the tools that it was given: those who
+// attach beside their work would have none in a turn that comes at once, and
+// some never look again within it. It ends with the agent, and with the session.
+func (s *Session) awaitTools(ctx context.Context, info Info) {
+	given := slices.ContainsFunc(info.Injected, func(i Injected) bool { return i.Transport != "" })
+	if s.opts.Attached == nil || !given {
+		return
+	}
+	s.mu.Lock()
+	gone := s.engine.gone
+	s.mu.Unlock()
+	wait, cancel := context.WithTimeout(ctx, s.opts.AttachWait)
+	defer cancel()
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		defer cancel()
+		select {
+		case <-gone:
+		case <-s.leaving:
+		case <-wait.Done():
+		}
+	})
+	err := s.opts.Attached(wait)
+	late := errors.Is(wait.Err(), context.DeadlineExceeded)
+	cancel()
+	watcher.Wait()
+	if err == nil || !late {
+		return
+	}
+	s.log.LogAttrs(ctx, slog.LevelWarn, "agent.unattached", logattr.Session(s.id), logattr.Duration(s.opts.AttachWait))
+	s.publish(Update{Stream: StreamAgent, Event: EventStarting, Text: "the agent has not asked for its tools; it may have none in its first turn"})
 }
 
 // allowStart keeps the restart budget; the first start is free (N-2).
@@ -75,6 +112,7 @@ func (s *Session) startEngine(ctx context.Context) (Engine, Info, error) {
 	s.mu.Lock()
 	s.engine.count++
 	s.engine.engine, s.engine.dead, s.engine.primed = engine, false, false
+	s.engine.gone = make(chan struct{})
 	n := s.engine.count
 	opts := StartOptions{Dir: s.opts.Dir, Env: s.opts.Env, System: s.opts.System, Resume: s.meta.Conversation}
 	s.mu.Unlock()
@@ -168,6 +206,7 @@ func (s *Session) exited(ctx context.Context, n int, err error) {
 	first := n == s.engine.count && !s.engine.dead && s.engine.engine != nil
 	if first {
 		s.engine.dead = true
+		close(s.engine.gone)
 		s.endAside()
 		clear(s.tools)
 	}

@@ -20,6 +20,7 @@ const (
 	DefaultRestarts       = 3                // restarts of a dead agent in a window (N-2)
 	DefaultRestartWindow  = 5 * time.Minute
 	DefaultReadyWait      = 30 * time.Second // longest wait for Options.Ready
+	DefaultAttachWait     = 10 * time.Second // longest wait for Options.Attached
 	DefaultReplyTime      = 10 * time.Second // one publication
 	DefaultPermissionWait = 10 * time.Minute // one question to a person
 	DefaultInputs         = 100              // unclaimed inputs; more are refused
@@ -61,6 +62,12 @@ type Options struct {
 	MCPServers func(ctx context.Context) ([]MCPServer, error)
 	// Tools is asked before every start, for engines that call in process.
 	Tools func(ctx context.Context) []Tool
+	// Attached is asked after every start of an agent that was given MCP servers.
+	// It returns once the agent knows their tools, or ctx ends. The first turn of
+	// that life waits for it, at most for AttachWait: several agents answer that
+	// they have started, and attach beside that.
+	Attached   func(ctx context.Context) error
+	AttachWait time.Duration
 	// Channels are the configured places for replies. Replies to notices go to
 	// the first one until somebody has addressed the agent elsewhere (N-13).
 	Channels []Channel
@@ -109,6 +116,7 @@ func (o *Options) orDefaults() Options {
 		value time.Duration
 	}{
 		{&f.ReadyWait, DefaultReadyWait},
+		{&f.AttachWait, DefaultAttachWait},
 		{&f.PermissionWait, DefaultPermissionWait},
 		{&f.Quiet, DefaultQuiet},
 		{&f.MaxBusy, DefaultMaxBusy},

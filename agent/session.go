@@ -56,6 +56,7 @@ type Session struct {
 	rested      bool      // OnIdle has been called since there was something to do
 	resets      []chan error
 	idlers      []chan struct{}
+	leaving     chan struct{} // closed when nothing is accepted any more
 	done        chan struct{} // closed when Run has returned
 }
 
@@ -88,6 +89,7 @@ func NewSession(id string, newEngine func() (Engine, error), store Store, frame 
 		queue:      newQueue(o.Inputs, o.Notices),
 		tools:      map[string]ToolCall{},
 		meta:       Meta{ID: id, Profile: o.Profile, Dir: o.Dir, CreatedAt: now, UpdatedAt: now},
+		leaving:    make(chan struct{}),
 		done:       make(chan struct{}),
 	}, nil
 }
@@ -363,6 +365,7 @@ func (s *Session) Close() {
 func (s *Session) drainLocked() {
 	if s.state == fresh || s.state == open {
 		s.state = draining
+		close(s.leaving)
 		s.drainAt = time.Now().Add(s.opts.Grace)
 	}
 }

@@ -193,10 +193,11 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		Profile: p.Name, Dir: p.Dir, Env: p.Env, System: agent.SystemPrompt(briefing), OnStart: p.OnStart,
 		Ready: o.ready, ReadyWait: readyWait,
 		MCPServers: o.mcpServers, Tools: o.tools, Channels: places,
-		Pull:    func(ctx context.Context, user bool) []agent.Waiting { return o.waker().pull(ctx, user) },
-		OnIdle:  func() { a.Inbox.Kick(spec.ID) },
-		Context: o.code.ScopeNote,
-		Policy:  p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Log: a.log,
+		Attached: func(ctx context.Context) error { return a.endpoint.AwaitListed(ctx, spec.ID) },
+		Pull:     func(ctx context.Context, user bool) []agent.Waiting { return o.waker().pull(ctx, user) },
+		OnIdle:   func() { a.Inbox.Kick(spec.ID) },
+		Context:  o.code.ScopeNote,
+		Policy:   p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Log: a.log,
 	})
 	if err != nil {
 		return err

@@ -105,6 +105,23 @@ func (e *Endpoint) Attach(session string, tools []agent.Tool) (agent.MCPServer, 
 	}, nil
 }
 
+// AwaitListed waits until the agent of a session has been told the tools of its
+// current way in. Without one it does not wait.
+func (e *Endpoint) AwaitListed(ctx context.Context, session string) error {
+	e.mu.Lock()
+	a := e.current[session]
+	e.mu.Unlock()
+	if a == nil {
+		return nil
+	}
+	select {
+	case <-a.listed:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the agent to list its tools: %w", ctx.Err())
+	}
+}
+
 // Detach ends the way in of a session.
 func (e *Endpoint) Detach(session string) {
 	e.mu.Lock()

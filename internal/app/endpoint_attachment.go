@@ -22,6 +22,9 @@ import (
 // tool call within it. What a client sends under this name is overwritten.
 const exchangeHeader = "Ossicle-Exchange"
 
+// methodListTools is how an agent asks for its tools.
+const methodListTools = "tools/list"
+
 // settleTime bounds the note of what a result has shown.
 const settleTime = 5 * time.Second
 
@@ -35,6 +38,8 @@ type attachment struct {
 	sse     http.Handler
 	gone    context.Context //nolint:containedctx // ends the streams of the older transport
 	leave   context.CancelFunc
+	listed  chan struct{} // closed when the agent has been told its tools
+	once    sync.Once     // of listed
 
 	mu        sync.Mutex
 	exchanges uint64
@@ -44,7 +49,7 @@ type attachment struct {
 func newAttachment(e *Endpoint, session string, tools []agent.Tool) (*attachment, error) {
 	sources := listen.NewRegistry(&listen.RegistryOptions{Logger: e.log})
 	hub := listen.NewHub(sources, &listen.HubOptions{Logger: e.log})
-	a := &attachment{e: e, session: session, sources: sources, pulls: map[string][]*notice.Pull{}}
+	a := &attachment{e: e, session: session, sources: sources, listed: make(chan struct{}), pulls: map[string][]*notice.Pull{}}
 	a.gone, a.leave = context.WithCancel(context.Background())
 	var mounted []mcpserver.Tool
 	for _, t := range tools {
@@ -112,10 +117,13 @@ func (a *attachment) serveSSE(w http.ResponseWriter, r *http.Request) {
 }
 
 // piggyback ends the result of every tool with what is pending for the agent
-// (specification D-11).
+// (specification D-11), and notes that the agent has asked for its tools.
 func (a *attachment) piggyback(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
+		if method == methodListTools && err == nil {
+			a.once.Do(func() { close(a.listed) })
+		}
 		result, ok := res.(*mcp.CallToolResult)
 		if err != nil || !ok || a.e.inbox == nil {
 			return res, err

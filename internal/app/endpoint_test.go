@@ -159,6 +159,48 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
+// Who waits for the agent to know its tools waits until it was told them, in both
+// eras and over the older transport, by its current way in.
+//
+// N-23.
+func TestEndpointAwaitsListed(t *testing.T) {
+	t.Parallel()
+	for name, connect := range map[string]func(s agent.MCPServer) *mcp.ClientSession{
+		"modern": func(s agent.MCPServer) *mcp.ClientSession {
+			return dial(t, &mcp.StreamableClientTransport{Endpoint: s.HTTP}, "")
+		},
+		"legacy": func(s agent.MCPServer) *mcp.ClientSession {
+			return dial(t, &mcp.StreamableClientTransport{Endpoint: s.HTTP}, "2025-11-25")
+		},
+		"sse": func(s agent.MCPServer) *mcp.ClientSession {
+			return dial(t, &mcp.SSEClientTransport{Endpoint: s.SSE}, "2025-06-18")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := testEndpoint(t, nil)
+			if err := e.AwaitListed(t.Context(), "a"); err != nil {
+				t.Errorf("an agent without a way in: %v", err)
+			}
+			attach(t, e, echo())
+			s := connect(attach(t, e, echo()))
+			listed := func() error {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				return e.AwaitListed(ctx, "a")
+			}
+			if listed() == nil {
+				t.Fatal("it is told to have listed before it did")
+			}
+			if _, err := s.ListTools(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.AwaitListed(t.Context(), "a"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A web page that a browser has open cannot use the endpoint, even if it knew
 // the path.
 func TestEndpointGuards(t *testing.T) {

@@ -206,20 +206,15 @@ func (c *conversation) reply(run string) string {
 	return ""
 }
 
-// start makes the agent start its watch. Agents that attach to their servers
-// beside their work may not have them in their first turn.
+// start makes the agent start its watch, in its first turn: that waits until the
+// agent knows our tools.
 func (c *conversation) start(words string) {
 	c.t.Helper()
-	for try := 0; ; try++ {
-		c.say(words)
-		r := c.until("reply", event(agent.EventReply))
-		c.until("end", event(agent.EventRunEnded))
-		switch {
-		case strings.Contains(r.Text, "shape") && r.Error == "":
-			return
-		case try == 5 || !strings.Contains(r.Text, "no tool"):
-			c.t.Fatalf("run_code answered %q %s; it said:\n%s", r.Text, r.Error, c.output())
-		}
+	c.say(words)
+	r := c.until("reply", event(agent.EventReply))
+	c.until("end", event(agent.EventRunEnded))
+	if !strings.Contains(r.Text, "shape") || r.Error != "" {
+		c.t.Fatalf("run_code answered %q %s; it said:\n%s", r.Text, r.Error, c.output())
 	}
 }
 

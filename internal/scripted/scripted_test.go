@@ -134,6 +134,7 @@ func TestWords(t *testing.T) {
 		{"search first", scripted.Turn{User: "CALL echo", Tools: []string{"ToolSearch"}}, scripted.Reply{Calls: []scripted.Call{{Tool: "ToolSearch", Args: `{"query":"echo"}`}}}},
 		{"search in vain", scripted.Turn{User: "CALL echo", Tools: []string{"ToolSearch"}, Calls: []scripted.Made{{Tool: "ToolSearch"}}, Results: []string{"none"}}, scripted.Reply{Text: "no tool matches echo among 1"}},
 		{"meta tool", scripted.Turn{User: `CALL echo {"a":1}`, Tools: []string{"tool_search", "tool_call"}, Calls: []scripted.Made{{Tool: "tool_search"}}, Results: []string{`{"name":"mcp__s__echo"}`}}, scripted.Reply{Calls: []scripted.Call{{Tool: "tool_call", Args: `{"arguments":{"a":1},"name":"mcp__s__echo"}`}}}},
+		{"meta tool in vain", scripted.Turn{User: "CALL echo", Tools: []string{"tool_search", "tool_call"}, Calls: []scripted.Made{{Tool: "tool_search"}}, Results: []string{"No tools found matching 'echo'. Try broader keywords."}}, scripted.Reply{Text: "no tool matches echo among 2"}},
 		{"meta tool done", scripted.Turn{User: "CALL echo", Tools: []string{"tool_search", "tool_call"}, Calls: []scripted.Made{{Tool: "tool_search"}, {Tool: "tool_call", Args: `{"name":"mcp__s__echo"}`}}, Results: []string{"found", "ok"}}, scripted.Reply{Text: "tool said ok"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

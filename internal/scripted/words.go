@@ -164,9 +164,15 @@ func find(tools []string, word string) (string, bool) {
 
 var toolName = regexp.MustCompile(`[A-Za-z0-9_.-]+`)
 
+// nothingFound is how a search says that it found nothing, and quotes the query.
+const nothingFound = "No tools found"
+
 // foundName takes the full name of a tool out of the text of a search result.
 func foundName(results []string, word string) (string, bool) {
 	for _, r := range results {
+		if strings.HasPrefix(strings.TrimSpace(r), nothingFound) {
+			continue
+		}
 		for _, name := range toolName.FindAllString(r, -1) {
 			if strings.Contains(name, word) {
 				return name, true
