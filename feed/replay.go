@@ -16,7 +16,7 @@ func (s *Subscription) replay(ctx context.Context) (Batch, bool, error) {
 		return Batch{}, false, ctx.Err()
 	}
 	h.mu.Lock()
-	q := Query{After: s.cursor, Filter: s.group.filter, Limit: pumpPage}
+	q := Query{After: s.cursor, Filter: s.group.filter, Limit: int(s.page)}
 	frozen := s.frozen
 	h.mu.Unlock()
 	page, err := h.store.Read(ctx, q)
@@ -26,7 +26,7 @@ func (s *Subscription) replay(ctx context.Context) (Batch, bool, error) {
 	if frozen != nil && len(page.Events) > frozen.left {
 		page.Events = page.Events[:frozen.left]
 	}
-	items := h.encode(page.Events) // outside the lock
+	items := s.fit(&page) // outside the lock
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,6 +49,31 @@ func (s *Subscription) replay(ctx context.Context) (Batch, bool, error) {
 		return Batch{}, false, nil
 	}
 	return Batch{Items: items, Position: Position{s.epoch, s.cursor}}, true, nil
+}
+
+// firstPage is how many events are read at first where the bytes of a batch are
+// bounded. It grows with what fits.
+const firstPage = 64
+
+// fit encodes the events of a page, and cuts the page behind those that a batch
+// may have.
+func (s *Subscription) fit(page *Page) []*Item {
+	if s.bytes == 0 {
+		return s.hub.encode(page.Events)
+	}
+	items := make([]*Item, 0, len(page.Events))
+	for size := 0; len(items) < len(page.Events); {
+		e := page.Events[len(items)]
+		it := &Item{e, s.hub.o.Encode(e)}
+		if size += len(it.Frame); size > int(s.bytes) && len(items) > 0 {
+			s.page = int32(min(len(items)+1, pumpPage))
+			page.Events, page.Through = page.Events[:len(items)], items[len(items)-1].ID
+			return items
+		}
+		items = append(items, it)
+	}
+	s.page = min(4*s.page, pumpPage)
+	return items
 }
 
 // await lets go of the hub until it has found out that the log is another one.

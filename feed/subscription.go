@@ -1,16 +1,26 @@
 package feed
 
-import "context"
+import (
+	"context"
+	"math"
+)
 
 // Subscribe says what a subscriber wants.
 type Subscribe struct {
 	Filter Filter
 	// From is the position to resume from. Nil means from now on.
 	From *Position
-	// Wake, when set, is called when there may be something to Take; it must not
-	// block nor call the hub. It serves those who have no goroutine to wait in
-	// Next.
+	// Wake, when set, is called when there may be something to Poll or to Take; it
+	// must not block nor call the hub. It serves those who have no goroutine to
+	// wait in Next.
 	Wake func()
+	// Bytes bounds the frames of one batch, beyond those of its first event. Zero
+	// does not.
+	Bytes int
+	// Patient is for a reader that keeps its place elsewhere and must not lose
+	// events: no policy applies to it, and what is not in the ring any more it
+	// reads from the store.
+	Patient bool
 }
 
 // Batch is what a subscriber gets at once: events, or word of a gap.
@@ -21,12 +31,15 @@ type Batch struct {
 	Position Position
 }
 
-// Subscription is the place of one subscriber in the log. Next and Take are for
-// one goroutine at a time; Close may be called from any.
+// Subscription is the place of one subscriber in the log. Next, Take and Poll are
+// for one goroutine at a time; Close may be called from any.
 type Subscription struct {
 	hub  *Hub
 	wake func()
 	bell chan struct{} // nil with Subscribe.Wake
+
+	bytes int32 // of the frames of a batch, 0 for any
+	page  int32 // events that the next replay reads
 
 	// Guarded by hub.mu.
 	group   *group
@@ -40,6 +53,7 @@ type Subscription struct {
 	told    int64 // up to here it was told of evictions
 	frozen  *frozen
 	closed  bool
+	patient bool
 }
 
 // frozen is a lagging subscriber with the policy DropNewest: it gets so many
@@ -60,7 +74,10 @@ func (h *Hub) Subscribe(want Subscribe) (*Subscription, error) {
 	case h.count >= h.o.Subscribers:
 		return nil, ErrFull
 	}
-	s := &Subscription{hub: h, group: h.group(want.Filter), gen: h.gen, epoch: h.head.Epoch, cursor: h.head.ID, wake: want.Wake}
+	s := &Subscription{hub: h, group: h.group(want.Filter), gen: h.gen, epoch: h.head.Epoch, cursor: h.head.ID, wake: want.Wake, page: pumpPage, patient: want.Patient}
+	if want.Bytes > 0 {
+		s.bytes, s.page = int32(min(want.Bytes, math.MaxInt32)), firstPage
+	}
 	if s.wake == nil {
 		s.bell = make(chan struct{}, 1)
 		s.wake = s.ring
@@ -155,7 +172,7 @@ func (s *Subscription) Next(ctx context.Context) (Batch, error) {
 // but does not wait for events. Errors are those of Next.
 func (s *Subscription) Take(ctx context.Context) (Batch, bool, error) {
 	for {
-		b, state, err := s.takeLive()
+		b, state, err := s.takeLive(nil)
 		if err != nil || state != behind {
 			return b, state == ready, err
 		}
@@ -164,6 +181,14 @@ func (s *Subscription) Take(ctx context.Context) (Batch, bool, error) {
 			return b, ok, err
 		}
 	}
+}
+
+// Poll is Take without the store and without an allocation: it appends the items
+// to into, which is best empty with some capacity. Behind means that the store
+// has what comes next; then Take gets it, which may take its time.
+func (s *Subscription) Poll(into []*Item) (b Batch, isBehind bool, err error) {
+	b, state, err := s.takeLive(into)
+	return b, state == behind, err
 }
 
 type state int
@@ -175,7 +200,7 @@ const (
 )
 
 // takeLive takes a batch from the ring.
-func (s *Subscription) takeLive() (Batch, state, error) {
+func (s *Subscription) takeLive(items []*Item) (Batch, state, error) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,7 +210,7 @@ func (s *Subscription) takeLive() (Batch, state, error) {
 	if s.gen != h.gen {
 		s.gen, s.live, s.known = h.gen, false, false
 	}
-	if s.live && s.next < s.group.oldest() && !s.settled {
+	if s.live && s.next < s.group.oldest() && (!s.settled || s.patient) {
 		s.live = false // the ring has moved past a reader that is still catching up
 	}
 	if !s.live && !s.goLive() {
@@ -194,15 +219,17 @@ func (s *Subscription) takeLive() (Batch, state, error) {
 		}
 		return Batch{}, behind, nil
 	}
-	if lag := s.group.n - s.next; s.settled && lag > int64(h.o.Lag) {
+	if lag := s.group.n - s.next; s.settled && !s.patient && lag > int64(h.o.Lag) {
 		return s.overflow(lag)
 	}
-	var items []*Item
-	for ; s.next < s.group.n; s.next++ {
+	for size := 0; s.next < s.group.n; s.next++ {
 		it := s.group.item(s.next)
+		if size += len(it.Frame); s.bytes > 0 && size > int(s.bytes) && len(items) > 0 {
+			break
+		}
 		items, s.cursor = append(items, it), it.ID
 	}
-	s.settled = true
+	s.settled = s.settled || s.next == s.group.n
 	position := s.positionLocked()
 	if len(items) > 0 {
 		return Batch{Items: items, Position: position}, ready, nil

@@ -99,7 +99,7 @@ func (s *Server) authenticate(mux *http.ServeMux) http.Handler {
 		case err != nil:
 			s.log.Error("token could not be verified", logattr.Err(err))
 			w.Header().Set("Retry-After", "5")
-			writeProblem(w, http.StatusServiceUnavailable, "the token cannot be verified now; try again in a moment")
+			WriteProblem(w, http.StatusServiceUnavailable, "the token cannot be verified now; try again in a moment")
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tokenInfoKey{}, &auth.TokenInfo{
@@ -168,7 +168,7 @@ func (s *Server) challenge(w http.ResponseWriter, code, detail string) {
 		}
 	}
 	w.Header().Set("WWW-Authenticate", c)
-	writeProblem(w, http.StatusUnauthorized, detail)
+	WriteProblem(w, http.StatusUnauthorized, detail)
 }
 
 // plain keeps the characters that RFC 6750 allows in a description.

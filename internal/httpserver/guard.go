@@ -13,12 +13,12 @@ import (
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.hostAllowed(r) {
-			writeProblem(w, http.StatusForbidden, "this server is not known by the name in the Host header; name it in the configuration if it should be")
+			WriteProblem(w, http.StatusForbidden, "this server is not known by the name in the Host header; name it in the configuration if it should be")
 			return
 		}
 		origin := r.Header.Get("Origin")
 		if origin != "" && !s.originAllowed(origin, r) {
-			writeProblem(w, http.StatusForbidden, "requests of this Origin are not served; name it in the configuration if they should be")
+			WriteProblem(w, http.StatusForbidden, "requests of this Origin are not served; name it in the configuration if they should be")
 			return
 		}
 		if origin != "" {
@@ -60,8 +60,8 @@ func allowOrigin(h http.Header, origin string) {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Add("Vary", "Origin")
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name")
-	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate")
+	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, Last-Event-ID, Idempotency-Key, Mcp-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name")
+	h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate, Retry-After")
 }
 
 // hostname is a Host header without its port, in lower case.

@@ -5,17 +5,24 @@ import (
 	"net/http"
 )
 
-// problem is an error in the form of RFC 9457.
-type problem struct {
+// Problem is an error in the form of RFC 9457.
+type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"` // what to do
 }
 
-// writeProblem writes an error response.
-func writeProblem(w http.ResponseWriter, status int, detail string) {
-	b, err := json.Marshal(problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
+// NewProblem returns the problem of a status. Detail says what is wrong and what
+// to do.
+func NewProblem(status int, detail string) Problem {
+	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
+// WriteProblem answers with an error in the form of RFC 9457. Detail says what is
+// wrong and what to do.
+func WriteProblem(w http.ResponseWriter, status int, detail string) {
+	b, err := json.Marshal(NewProblem(status, detail))
 	if err != nil {
 		b = []byte("{}")
 	}

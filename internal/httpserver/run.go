@@ -115,10 +115,19 @@ func (s *Server) shutdown(ctx context.Context) error {
 func (s *Server) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Budget.Requests)
 	defer cancel()
-	if err := s.mcp.Shutdown(ctx); err != nil {
-		return fmt.Errorf("shut down MCP: %w", err)
+	routes := make(chan error, 1)
+	go func() {
+		if s.opts.Shutdown == nil {
+			routes <- nil
+			return
+		}
+		routes <- s.opts.Shutdown(ctx)
+	}()
+	err := s.mcp.Shutdown(ctx)
+	if err != nil {
+		err = fmt.Errorf("shut down MCP: %w", err)
 	}
-	return nil
+	return errors.Join(err, <-routes)
 }
 
 func (s *Server) closeConns(ctx context.Context) error {

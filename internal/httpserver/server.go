@@ -66,10 +66,26 @@ type Options struct {
 	Routes []Route
 	// Ready tells whether the server can serve. Nil means always.
 	Ready func(ctx context.Context) error
+	// Shutdown ends the long answers of Routes, as MCP.Shutdown ends its own; the
+	// two run at the same time.
+	Shutdown func(ctx context.Context) error
 	// Budget bounds the shutdown. Its zero fields mean [DefaultBudget].
 	Budget Budget
 	// Logger gets what goes wrong. Nil discards.
 	Logger *slog.Logger
+}
+
+// connKey is the key of the connection in the context of a request.
+type connKey struct{}
+
+// ConnOf returns the connection that a request came by, below TLS, or nil. It is
+// for options of the socket: whoever reads or writes it breaks the protocol.
+func ConnOf(ctx context.Context) net.Conn {
+	c, _ := ctx.Value(connKey{}).(net.Conn)
+	if t, ok := c.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return c
 }
 
 // Route is a handler of the application.
@@ -78,6 +94,8 @@ type Route struct {
 	Handler http.Handler
 	// Tickets: a GET may come with ?ticket= in place of a token.
 	Tickets bool
+	// Open: nobody is asked for a token. The handler itself knows whom to believe.
+	Open bool
 }
 
 // OAuth describes the resource server to its clients.
@@ -133,6 +151,7 @@ func New(mcp MCP, opts *Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeader,
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingTime, PingTimeout: pingTime},
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // mostly what peers do wrong
 	}
 	s.http.Protocols.SetHTTP1(true)
@@ -173,16 +192,20 @@ func (s *Server) check() error {
 func (s *Server) handler() http.Handler {
 	inner := http.NewServeMux()
 	inner.Handle(MCPPath, s.mcp.Handler())
+	outer := http.NewServeMux()
 	for _, r := range s.opts.Routes {
+		if r.Open {
+			outer.Handle(r.Pattern, s.guard(r.Handler))
+			continue
+		}
 		inner.Handle(r.Pattern, r.Handler)
 		if r.Tickets {
 			s.ticketed[r.Pattern] = true
 		}
 	}
 	inner.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is nothing here; MCP is served at "+MCPPath)
+		WriteProblem(w, http.StatusNotFound, "there is nothing here; MCP is served at "+MCPPath)
 	})
-	outer := http.NewServeMux()
 	// Probes come by address and without a token.
 	outer.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") })
 	outer.HandleFunc("GET /readyz", s.serveReady)
@@ -232,14 +255,14 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 
 func (s *Server) serveReady(w http.ResponseWriter, r *http.Request) {
 	if s.draining.Load() {
-		writeProblem(w, http.StatusServiceUnavailable, "the server is shutting down")
+		WriteProblem(w, http.StatusServiceUnavailable, "the server is shutting down")
 		return
 	}
 	if s.opts.Ready != nil {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 		defer cancel()
 		if err := s.opts.Ready(ctx); err != nil {
-			writeProblem(w, http.StatusServiceUnavailable, err.Error())
+			WriteProblem(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
 	}

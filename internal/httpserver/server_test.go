@@ -197,11 +197,11 @@ func TestServesMCPHealthAndProblems(t *testing.T) {
 	}
 	req.URL.Path = "/nothing"
 	res, body := s.do(req)
-	var p problem
+	var p Problem
 	if err := json.Unmarshal([]byte(body), &p); err != nil || res.Header.Get("Content-Type") != "application/problem+json" {
 		t.Fatalf("%v %s", res.Header, body)
 	}
-	if diff := cmp.Diff(problem{Type: "about:blank", Title: "Not Found", Status: 404, Detail: "there is nothing here; MCP is served at /mcp"}, p); diff != "" {
+	if diff := cmp.Diff(Problem{Type: "about:blank", Title: "Not Found", Status: 404, Detail: "there is nothing here; MCP is served at /mcp"}, p); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
