@@ -44,6 +44,9 @@ const (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+//go:embed mailboxes/*.sql
+var mailboxes embed.FS
+
 // Options adjust a DB. Zero fields take the defaults.
 type Options struct {
 	// BusyTimeout is how long a call waits for another process that writes.
@@ -71,6 +74,15 @@ type DB struct {
 // does not exist, and brings its schema up to date. Errors: ErrNewer, and what
 // the file system and the database say.
 func Open(ctx context.Context, path string, o *Options) (*DB, error) {
+	return openSchema(ctx, path, o, migrations, "migrations")
+}
+
+// openSchema opens a file whose schema is that of a directory of migrations.
+func openSchema(ctx context.Context, path string, o *Options, schemas fs.FS, dir string) (*DB, error) {
+	schema, err := fs.Sub(schemas, dir)
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", path, err)
+	}
 	var opts Options
 	if o != nil {
 		opts = *o
@@ -89,7 +101,7 @@ func Open(ctx context.Context, path string, o *Options) (*DB, error) {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	writer.SetMaxOpenConns(1)
-	if err := migrate(ctx, writer); err != nil {
+	if err := migrate(ctx, writer, schema); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), writer.Close())
 	}
 	reader, err := sql.Open("sqlite", dsn(path, opts, false))
@@ -139,11 +151,7 @@ func dsn(path string, o Options, write bool) string {
 
 // migrate brings the schema up to date. Several processes may do so at once;
 // whoever comes second fails, looks again and finds it done.
-func migrate(ctx context.Context, db *sql.DB) error {
-	sources, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
+func migrate(ctx context.Context, db *sql.DB, sources fs.FS) error {
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, sources, goose.WithTableName("schema_version"), goose.WithDisableGlobalRegistry(true))
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)

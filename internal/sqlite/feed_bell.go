@@ -10,20 +10,8 @@ import (
 	"github.com/ossicle/ossicle/feed"
 )
 
-// Watch calls touched when the file at path is written to: once as soon as it
-// watches, and again after it may have missed something. It returns nil when ctx
-// ends, and an error when the file is gone. The kernel tells it; it does not
-// poll.
-type Watch func(ctx context.Context, path string, touched func()) error
-
-// Bell is the feed.Bus between the processes that use one file: a small file
-// beside it, which is written to after each commit and watched. The database's
-// own files would not do: they are written before a commit can be seen, and the
-// moment when it can makes no sound.
-type Bell struct {
-	path  string
-	watch Watch
-}
+// Bell is the feed.Bus between the processes that use one file.
+type Bell struct{ bellFile }
 
 var _ feed.Bus = (*Bell)(nil)
 
@@ -32,12 +20,11 @@ var _ feed.Bus = (*Bell)(nil)
 // somebody has put back a copy of it, and the ids behind it will be given again
 // (specification F-1).
 func OpenBell(ctx context.Context, f *Feed, watch Watch) (*Bell, error) {
-	var path string
-	row := f.db.reader.db.QueryRowContext(ctx, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
-	if err := row.Scan(&path); err != nil {
+	beside, err := f.db.bellFile(ctx, watch)
+	if err != nil {
 		return nil, fmt.Errorf("open bell: %w", err)
 	}
-	b := &Bell{path: path + "-bell", watch: watch}
+	b := &Bell{beside}
 	file, err := b.open()
 	if err != nil {
 		return nil, fmt.Errorf("open bell: %w", err)
@@ -47,13 +34,6 @@ func OpenBell(ctx context.Context, f *Feed, watch Watch) (*Bell, error) {
 	}
 	return b, nil
 }
-
-// open opens the bell for a moment, so that one that was deleted comes back.
-func (b *Bell) open() (*os.File, error) { return os.OpenFile(b.path, os.O_CREATE|os.O_RDWR, 0o600) }
-
-// bellSize is the length of what is written to the bell, so that a shorter
-// position leaves nothing behind of a longer one.
-const bellSize = 64
 
 // compare looks at the bell before the log: what was rung can be seen.
 func compare(ctx context.Context, f *Feed, file *os.File) error {
@@ -71,21 +51,10 @@ func compare(ctx context.Context, f *Feed, file *os.File) error {
 
 // Ring implements feed.Bus.
 func (b *Bell) Ring(_ context.Context, p feed.Position) error {
-	file, err := b.open()
-	if err != nil {
-		return fmt.Errorf("ring bell: %w", err)
-	}
-	_, err = file.WriteAt(fmt.Appendf(nil, "%-*s\n", bellSize-1, p), 0)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("ring bell: %w", err)
-	}
-	return nil
+	return b.ring(p.String())
 }
 
 // Listen implements feed.Bus.
 func (b *Bell) Listen(ctx context.Context, ring func()) error {
-	if err := b.watch(ctx, b.path, ring); err != nil {
-		return fmt.Errorf("listen to bell: %w", err)
-	}
-	return nil
+	return b.listen(ctx, ring)
 }

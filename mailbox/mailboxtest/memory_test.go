@@ -1,0 +1,13 @@
+package mailboxtest_test
+
+import (
+	"testing"
+
+	"github.com/ossicle/ossicle/mailbox"
+	"github.com/ossicle/ossicle/mailbox/mailboxtest"
+)
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	mailboxtest.RunStore(t, func(*testing.T) mailbox.Store { return mailboxtest.NewMemory() })
+}
