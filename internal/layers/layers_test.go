@@ -24,11 +24,11 @@ var layers = []struct {
 	packages []string
 }{
 	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse", "attach"}},
-	{"ground", false, []string{"listen", "internal/access", "internal/python", "internal/process", "internal/supervise"}},
+	{"ground", false, []string{"listen", "internal/access", "internal/observe", "internal/python", "internal/process", "internal/supervise"}},
 	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker"}},
 	{"technologies", false, []string{
 		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
-		"internal/nats", "internal/openai", "internal/postgres", "internal/redis", "internal/sandbox", "internal/scripted", "internal/sqlite",
+		"internal/nats", "internal/openai", "internal/postgres", "internal/redis", "internal/sandbox", "internal/scripted", "internal/shim", "internal/sqlite",
 		"internal/telemetry", "internal/wake",
 	}},
 	{"surfaces", true, []string{"internal/feedserver", "internal/gateway", "internal/mcpserver", "internal/httpserver"}},
@@ -70,8 +70,9 @@ var rooms = map[string][]string{
 	"os/signal":                   {"cmd"},
 }
 
-// listen, sse and watch are libraries: what they pull in, their users pull in too.
+// attach, listen, sse and watch are libraries: what they pull in, their users pull in too.
 var lean = map[string][]string{
+	"attach": {},
 	"listen": {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/yosida95/uritemplate", "golang.org/x/"},
 	"sse":    {},
 	"watch":  {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/yosida95/uritemplate", "golang.org/x/"},
