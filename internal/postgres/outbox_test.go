@@ -1,0 +1,221 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ossicle/ossicle/feed"
+)
+
+// rig is a database with a table that is captured.
+type rig struct {
+	tb   testing.TB
+	dsn  string
+	db   *DB
+	conn *pgx.Conn // a writer
+}
+
+func newRig(tb testing.TB, dsn string, o *Options) *rig {
+	tb.Helper()
+	r := &rig{tb: tb, dsn: dsn, db: openAt(tb, dsn, o)}
+	r.conn = r.connect()
+	return r
+}
+
+const incidents = `CREATE TABLE incidents (id bigint PRIMARY KEY, severity text, status text, note text)`
+
+func newIncidents(t testing.TB) *rig {
+	t.Helper()
+	r := newRig(t, server.Get(t).Database(t), nil)
+	r.exec(incidents)
+	r.install(Capture{Table: "incidents", Columns: []string{"id", "severity", "status"}})
+	return r
+}
+
+func (r *rig) connect() *pgx.Conn {
+	r.tb.Helper()
+	conn, err := pgx.Connect(r.tb.Context(), r.dsn)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	r.tb.Cleanup(func() { _ = conn.Close(context.Background()) }) //nolint:usetesting // the test is over then
+	return conn
+}
+
+func (r *rig) exec(sql string, args ...any) {
+	r.tb.Helper()
+	if _, err := r.conn.Exec(r.tb.Context(), sql, args...); err != nil {
+		r.tb.Fatalf("%s: %v", sql, err)
+	}
+}
+
+func (r *rig) install(c Capture) Captured {
+	r.tb.Helper()
+	got, err := r.db.Install(r.tb.Context(), c)
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	return got
+}
+
+// run runs an outbox until the end of the test.
+func (r *rig) run(db *DB) *Outbox {
+	r.tb.Helper()
+	o := db.Outbox(nil)
+	ctx, cancel := context.WithCancel(r.tb.Context())
+	done := make(chan error, 1)
+	go func() { done <- o.Run(ctx) }()
+	r.tb.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			r.tb.Error(err)
+		}
+	})
+	return o
+}
+
+// drain moves what is committed now.
+func (r *rig) drain() {
+	r.tb.Helper()
+	o := r.db.Outbox(nil)
+	for {
+		d, err := o.drain(r.tb.Context(), 0)
+		if err != nil {
+			r.tb.Fatal(err)
+		}
+		if d.moved == 0 {
+			return
+		}
+	}
+}
+
+func (r *rig) events() []feed.Event {
+	r.tb.Helper()
+	var all []feed.Event
+	for after := int64(0); ; {
+		page, err := r.db.Feed().Read(r.tb.Context(), feed.Query{After: after})
+		if err != nil {
+			r.tb.Fatal(err)
+		}
+		all = append(all, page.Events...)
+		if after = page.Through; after == page.Head.ID {
+			return all
+		}
+	}
+}
+
+// follow subscribes to everything from the log's beginning.
+func (r *rig) follow(db *DB) *feed.Subscription {
+	r.tb.Helper()
+	h, err := feed.NewHub(r.tb.Context(), db.Feed(), db.Bus(), &feed.Options{Policy: func(string) feed.Policy { return feed.Disconnect }, Lag: 100_000})
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(r.tb.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	r.tb.Cleanup(func() { cancel(); <-done })
+	s, err := h.Subscribe(feed.Subscribe{From: &feed.Position{Epoch: h.Stats().Head.Epoch}})
+	if err != nil {
+		r.tb.Fatal(err)
+	}
+	return s
+}
+
+// take waits for n events.
+func take(tb testing.TB, s *feed.Subscription, n int) []feed.Event {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	var all []feed.Event
+	for len(all) < n {
+		b, err := s.Next(ctx)
+		if err != nil || b.Gap != nil {
+			tb.Fatalf("after %d of %d events: gap %+v, %v", len(all), n, b.Gap, err)
+		}
+		for _, it := range b.Items {
+			all = append(all, it.Event)
+		}
+	}
+	return all
+}
+
+// told is what a test compares of an event.
+type told struct{ Topic, Type, Key, Data string }
+
+func tell(events []feed.Event) []told {
+	all := []told{}
+	for _, e := range events {
+		all = append(all, told{e.Topic, e.Type, e.Key, string(e.Data)})
+	}
+	return all
+}
+
+// F-7: insert, update, delete and truncate, with what was there before, by SQL as
+// by COPY; what is rolled back is not told.
+func TestCapture(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	r.exec(`INSERT INTO incidents VALUES (1, 'SEV1', 'open', 'not told'), (2, NULL, E'a\n"b', '')`)
+	r.exec(`UPDATE incidents SET status = 'closed' WHERE id = 1`)
+	r.exec(`BEGIN; UPDATE incidents SET status = 'never'; ROLLBACK`)
+	r.exec(`INSERT INTO incidents VALUES (1, 'SEV3', 'again') ON CONFLICT (id) DO UPDATE SET severity = EXCLUDED.severity`)
+	if _, err := r.conn.PgConn().CopyFrom(t.Context(), strings.NewReader("7\tSEV2\topen\tx\n"), `COPY incidents FROM STDIN`); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(`DELETE FROM incidents WHERE id = 2`)
+	r.exec(`TRUNCATE incidents`)
+	r.drain()
+	want := []told{
+		{"incidents", Insert, "1", `{"op":"insert","new":{"id":1,"status":"open","severity":"SEV1"},"table":"public.incidents"}`},
+		{"incidents", Insert, "2", `{"op":"insert","new":{"id":2,"status":"a\n\"b","severity":null},"table":"public.incidents"}`},
+		{"incidents", Update, "1", `{"op":"update","new":{"id":1,"status":"closed","severity":"SEV1"},"old":{"id":1,"status":"open","severity":"SEV1"},"table":"public.incidents"}`},
+		{"incidents", Update, "1", `{"op":"update","new":{"id":1,"status":"closed","severity":"SEV3"},"old":{"id":1,"status":"closed","severity":"SEV1"},"table":"public.incidents"}`},
+		{"incidents", Insert, "7", `{"op":"insert","new":{"id":7,"status":"open","severity":"SEV2"},"table":"public.incidents"}`},
+		{"incidents", Delete, "2", `{"op":"delete","old":{"id":2,"status":"a\n\"b","severity":null},"table":"public.incidents"}`},
+		{"incidents", "truncate", "", `{"op":"truncate","table":"public.incidents"}`},
+	}
+	events := r.events()
+	if diff := cmp.Diff(want, tell(events)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, e := range events {
+		if since := time.Since(e.Time); since < 0 || since > time.Minute {
+			t.Errorf("time %v", e.Time)
+		}
+		clean, err := feed.Clean([]feed.Draft{{Topic: e.Topic, Type: e.Type, Key: e.Key, Data: e.Data}})
+		if err != nil || string(clean[0].Data) != string(e.Data) {
+			t.Errorf("%s: %v", e.Data, err)
+		}
+	}
+	if lag, err := r.db.Outbox(nil).Lag(t.Context()); err != nil || lag != (Lag{}) {
+		t.Errorf("lag %+v, %v", lag, err)
+	}
+}
+
+// F-8, F-9, F-26: what is written comes to a subscriber of another process, and
+// nobody asks for it.
+func TestRowsArrive(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	r.run(r.db)
+	s := r.follow(openAt(t, r.dsn, nil))
+	for i := range 20 {
+		r.exec(`INSERT INTO incidents VALUES ($1, 'SEV1')`, i)
+		if got := take(t, s, 1); got[0].Key != fmt.Sprint(i) {
+			t.Fatalf("%+v", got)
+		}
+	}
+	var data struct{ New struct{ ID json.Number } }
+	r.exec(`INSERT INTO incidents VALUES (1915883588174806058)`)
+	if got := take(t, s, 1); json.Unmarshal(got[0].Data, &data) != nil || data.New.ID != "1915883588174806058" {
+		t.Errorf("%s", got[0].Data)
+	}
+}
