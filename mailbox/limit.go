@@ -65,7 +65,7 @@ func (b Bucket) Take(now time.Time, perMinute int) (_ Bucket, wait time.Duration
 		spent = max(0, spent-d.Seconds()*rate)
 	}
 	if over := spent + 1 - float64(perMinute); over > 1e-9 {
-		return b, time.Duration(math.Ceil(over/rate*1e3)) * time.Millisecond
+		return b, time.Duration(math.Ceil(over/rate*1e3-1e-6)) * time.Millisecond
 	}
 	return Bucket{Spent: spent + 1, At: now}, 0
 }

@@ -218,7 +218,13 @@ func (m *Member) Leave(ctx context.Context) error {
 	return err
 }
 
-func (m *Member) touch(ctx context.Context) error { return m.s.store.Touch(ctx, m.who, time.Now()) }
+func (m *Member) touch(ctx context.Context) error {
+	changed, err := m.s.store.Touch(ctx, m.who, time.Now())
+	if changed {
+		m.s.changed(ctx)
+	}
+	return err
+}
 
 // Wait returns the unread signals after a sequence as soon as there are any; when
 // ctx ends first it returns an empty page and ctx's error. It needs the session

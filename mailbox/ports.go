@@ -32,8 +32,9 @@ type Members interface {
 	// Register makes an agent a member, active and seen now. Of several runs that
 	// claim an id at once, one gets it. Errors: *ConflictError.
 	Register(ctx context.Context, r Registration, now time.Time) (Agent, error)
-	// Touch renews the last-seen time of an agent, and makes it active.
-	Touch(ctx context.Context, who Identity, now time.Time) error
+	// Touch renews the last-seen time of an agent, and makes it active. It reports
+	// whether it was not.
+	Touch(ctx context.Context, who Identity, now time.Time) (changed bool, err error)
 	// SetStatus says how an agent is.
 	SetStatus(ctx context.Context, who Identity, s Status, now time.Time) error
 	// Agents lists the members by id. Their status is the one that they were last

@@ -101,6 +101,7 @@ type memberRow struct {
 	bucket mailbox.Bucket
 	floor  int64
 	inTurn bool
+	came   bool // it was not active before
 }
 
 // enter makes sure that the caller holds its id, and renews its last-seen time.
@@ -121,7 +122,7 @@ func (t *tx) enter(who mailbox.Identity, now time.Time) (*memberRow, error) {
 	}
 	r.bucket.At = at(spentAt)
 	r.inTurn = mailbox.InTurn(turn, at(until), now)
-	if mailbox.StatusAt(mailbox.Status(status), at(seen), now) != mailbox.Active {
+	if r.came = mailbox.StatusAt(mailbox.Status(status), at(seen), now) != mailbox.Active; r.came {
 		if err := t.bump("agents"); err != nil {
 			return nil, err
 		}
@@ -172,11 +173,13 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 }
 
 // Touch implements mailbox.Members.
-func (m *Mailbox) Touch(ctx context.Context, who mailbox.Identity, now time.Time) error {
-	return m.write(ctx, "renew agent", func(t *tx) error {
-		_, err := t.enter(who, now)
+func (m *Mailbox) Touch(ctx context.Context, who mailbox.Identity, now time.Time) (changed bool, err error) {
+	err = m.write(ctx, "renew agent", func(t *tx) error {
+		r, err := t.enter(who, now)
+		changed = err == nil && r.came
 		return err
 	})
+	return changed, err
 }
 
 // SetStatus implements mailbox.Members.

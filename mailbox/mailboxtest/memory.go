@@ -38,6 +38,7 @@ type member struct {
 	considered int64
 	turn       string
 	until      time.Time
+	came       bool // by its last call: it was not active before
 }
 
 type turn struct {
@@ -65,6 +66,8 @@ func (m *Memory) Writes() int {
 }
 
 // enter locks, and finds who calls.
+//
+// It leaves the lock to its caller to open.
 func (m *Memory) enter(who mailbox.Identity, now time.Time) (*member, error) {
 	m.mu.Lock()
 	if m.fail != nil {
@@ -75,7 +78,7 @@ func (m *Memory) enter(who mailbox.Identity, now time.Time) (*member, error) {
 		return nil, &mailbox.LostError{Agent: who.Agent}
 	}
 	m.writes++
-	if mailbox.StatusAt(a.Status, a.LastSeen, now) != mailbox.Active {
+	if a.came = mailbox.StatusAt(a.Status, a.LastSeen, now) != mailbox.Active; a.came {
 		m.heads.Agents++
 	}
 	a.Status, a.LastSeen = mailbox.Active, now.UTC()
@@ -106,10 +109,10 @@ func (m *Memory) Register(_ context.Context, r mailbox.Registration, now time.Ti
 }
 
 // Touch implements mailbox.Members.
-func (m *Memory) Touch(_ context.Context, who mailbox.Identity, now time.Time) error {
+func (m *Memory) Touch(_ context.Context, who mailbox.Identity, now time.Time) (changed bool, err error) {
 	defer m.mu.Unlock()
-	_, err := m.enter(who, now)
-	return err
+	a, err := m.enter(who, now)
+	return err == nil && a.came, err
 }
 
 // SetStatus implements mailbox.Members.

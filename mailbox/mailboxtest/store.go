@@ -122,7 +122,7 @@ func identity(b *bench) {
 	for _, who := range []mailbox.Identity{{Agent: "a", Run: "other"}, {Agent: "nobody", Run: "run-a"}, {Agent: "a"}, {Agent: "a", Run: "run-b"}} {
 		ctx := b.Context()
 		for what, err := range map[string]error{
-			"touch":  b.store.Touch(ctx, who, b.now),
+			"touch":  second(b.store.Touch(ctx, who, b.now)),
 			"status": b.store.SetStatus(ctx, who, mailbox.Sleeping, b.now),
 			"send":   second(b.store.Send(ctx, who, b.draft("b", mailbox.Inform), plenty, b.now)),
 			"ack":    second(b.store.Ack(ctx, who, []string{s.ID}, b.now)),
@@ -169,7 +169,7 @@ func claims(b *bench) {
 	if err := claim("two"); err != nil {
 		b.Errorf("a stale id was refused: %v", err)
 	}
-	if err := b.store.Touch(ctx, mailbox.Identity{Agent: "a", Run: "one"}, b.now); !errors.As(err, new(*mailbox.LostError)) {
+	if _, err := b.store.Touch(ctx, mailbox.Identity{Agent: "a", Run: "one"}, b.now); !errors.As(err, new(*mailbox.LostError)) {
 		b.Errorf("the former holder is not told: %v", err)
 	}
 	if err := b.store.SetStatus(ctx, mailbox.Identity{Agent: "a", Run: "two"}, mailbox.Idle, b.now); err != nil {
@@ -208,7 +208,7 @@ func claimedAtOnce(b *bench) {
 		switch {
 		case err == nil:
 			won++
-			if err := b.store.Touch(b.Context(), mailbox.Identity{Agent: "a", Run: fmt.Sprint("run", i)}, b.now); err != nil {
+			if _, err := b.store.Touch(b.Context(), mailbox.Identity{Agent: "a", Run: fmt.Sprint("run", i)}, b.now); err != nil {
 				b.Errorf("the winner does not have it: %v", err)
 			}
 		case !errors.As(err, new(*mailbox.ConflictError)):
@@ -715,8 +715,8 @@ func changes(b *bench) {
 	}
 	b.ack("b", "s1")
 	b.unread("b")
-	if err := b.store.Touch(b.Context(), b.who("a"), b.now); err != nil {
-		b.Fatal(err)
+	if changed, err := b.store.Touch(b.Context(), b.who("a"), b.now); err != nil || changed {
+		b.Fatal(changed, err)
 	}
 	if got := get(sent.Heads); got.Heads != sent.Heads || len(got.Envelopes) != 0 {
 		b.Errorf("changed by reads and acknowledgements: %+v", got)
@@ -733,8 +733,8 @@ func changes(b *bench) {
 	}
 	// S-3: who comes back from being stale is a change.
 	b.now = b.now.Add(mailbox.StaleAfter)
-	if err := b.store.Touch(b.Context(), b.who("a"), b.now); err != nil {
-		b.Fatal(err)
+	if changed, err := b.store.Touch(b.Context(), b.who("a"), b.now); err != nil || !changed {
+		b.Fatal(changed, err)
 	}
 	if again := get(got.Heads); again.Heads.Agents == got.Heads.Agents {
 		b.Error("who came back is no change")
