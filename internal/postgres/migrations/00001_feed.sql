@@ -19,7 +19,8 @@ CREATE TABLE ossicle.feed_topic (
     n       bigint NOT NULL, -- events that are kept
     bytes   bigint NOT NULL, -- their size
     last    bigint NOT NULL, -- id of the newest ever
-    trimmed bigint NOT NULL DEFAULT 0 -- highest id that was removed
+    trimmed bigint NOT NULL DEFAULT 0, -- highest id that was removed
+    removed bigint NOT NULL DEFAULT 0  -- events that were removed: the last one is number n + removed of its topic
 ) WITH (fillfactor = 50);
 
 CREATE TABLE ossicle.feed_event (
@@ -33,6 +34,8 @@ CREATE TABLE ossicle.feed_event (
     loose boolean     NOT NULL -- data is JSON as this server spells it, with blanks
 );
 CREATE INDEX feed_event_topic ON ossicle.feed_event (topic, id);
+-- The latest event of every key.
+CREATE INDEX feed_event_key ON ossicle.feed_event (topic, key, id) WHERE key <> '';
 
 CREATE TABLE ossicle.feed_idempotency (
     topic text        COLLATE "C" NOT NULL,
@@ -234,7 +237,7 @@ BEGIN
     ) all_ WHERE goes;
     IF cut.n > 0 THEN
         DELETE FROM ossicle.feed_event WHERE topic = subject AND id <= cut.id;
-        UPDATE ossicle.feed_topic SET n = n - cut.n, bytes = bytes - cut.bytes, trimmed = cut.id WHERE name = subject;
+        UPDATE ossicle.feed_topic SET n = n - cut.n, removed = removed + cut.n, bytes = bytes - cut.bytes, trimmed = cut.id WHERE name = subject;
     END IF;
     DELETE FROM ossicle.feed_idempotency i USING (
         SELECT key FROM ossicle.feed_idempotency
