@@ -148,13 +148,7 @@ func (s *Session) ended(ctx context.Context, agent, means string, e *Escalation,
 func (m *Member) Await(ctx context.Context) (Page, error) {
 	arrived := make(chan struct{}, 1)
 	defer m.s.Watch(PartSignals, m.who.Agent, func() { signalOne(arrived) })()
-	m.mu.Lock()
-	before := m.turn
-	m.turn = ""
-	m.mu.Unlock()
-	if before != "" {
-		m.settle(ctx, before)
-	}
+	m.TurnOver(ctx)
 	if err := m.touch(ctx); err != nil {
 		return Page{Signals: []Signal{}}, err
 	}

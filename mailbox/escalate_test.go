@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,10 +173,10 @@ func TestPingPong(t *testing.T) {
 	t.Parallel()
 	play(t, nil, func(s *stage) {
 		a, b := s.join("a"), s.join("b")
-		answers := 0
+		var answers atomic.Int64
 		answering := func(me *mailbox.Member, to string) func(ctx context.Context, e mailbox.Escalation) error {
 			return func(ctx context.Context, _ mailbox.Escalation) error {
-				answers++
+				answers.Add(1)
 				_, err := me.Send(ctx, mailbox.Draft{To: to, Type: mailbox.Delegate, Content: "no, you"})
 				if !errors.As(err, new(*mailbox.EscalatedError)) {
 					s.Errorf("sent out of an escalated turn: %v", err)
@@ -205,7 +206,7 @@ func TestPingPong(t *testing.T) {
 		if sent["a"] > 10*(minutes+1) || sent["b"] > 10*(minutes+1) || sent["a"] < 10*(minutes-1) {
 			s.Errorf("sent %v in %d minutes", sent, minutes)
 		}
-		if n := ca.count() + cb.count(); n > 2*minutes || n < minutes || n != answers {
+		if n := ca.count() + cb.count(); n > 2*minutes || n < minutes || n != int(answers.Load()) {
 			s.Errorf("%d turns in %d minutes", n, minutes)
 		}
 	})
@@ -283,6 +284,86 @@ func TestAwait(t *testing.T) {
 		time.Sleep(time.Second)
 		if n := returned(c); n != 0 {
 			s.Errorf("%d signals at the end of the wait", n)
+		}
+	})
+}
+
+// box is an inbox that keeps what is put into it.
+type box struct {
+	mu    sync.Mutex
+	means bool
+	fail  error
+	order []string
+	woke  map[string]bool
+}
+
+func (b *box) Means() bool { return b.means }
+
+func (b *box) Put(_ context.Context, s mailbox.Signal, wake bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.fail != nil {
+		return b.fail
+	}
+	b.order = append(b.order, s.ID)
+	b.woke[s.ID] = wake
+	return nil
+}
+
+// S-18: all signals go into the inbox, in order, each once; those that pass the
+// gate begin a turn, and the answer to what the agent asked for does, too.
+func TestForward(t *testing.T) {
+	t.Parallel()
+	play(t, nil, func(s *stage) {
+		a, b := s.join("a"), s.join("b")
+		in := &box{means: true, woke: map[string]bool{}}
+		before := s.send(a, "b", mailbox.Delegate)
+		ctx, cancel := context.WithCancel(s.Context())
+		done := make(chan error, 1)
+		go func() { done <- b.Forward(ctx, in, 10*time.Minute) }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				s.Error(err)
+			}
+		}()
+		check := func(what string, r mailbox.Receipt, wake bool) {
+			s.Helper()
+			synctest.Wait()
+			if got, there := in.woke[r.ID]; !there || got != wake || in.order[len(in.order)-1] != r.ID {
+				s.Errorf("%s: there %v, wakes %v", what, there, got)
+			}
+		}
+		check("what was there", before, true)
+		if _, err := b.Send(s.Context(), mailbox.Draft{To: "a", Type: mailbox.Delegate, Content: "x"}); !errors.As(err, new(*mailbox.EscalatedError)) {
+			s.Errorf("inside the turn: %v", err)
+		}
+		b.TurnOver(s.Context())
+		asked := s.send(b, "a", mailbox.Delegate)
+		told := s.send(b, "a", mailbox.Inform)
+		reply := func(to string) mailbox.Receipt {
+			r, err := a.Send(s.Context(), mailbox.Draft{To: "b", Type: mailbox.Ack, Content: "x", ReplyTo: to})
+			if err != nil {
+				s.Fatal(err)
+			}
+			return r
+		}
+		check("inform", s.send(a, "b", mailbox.Inform), false)
+		check("the answer to a delegate", reply(asked.ID), true)
+		check("the answer to an inform", reply(told.ID), false)
+		in.mu.Lock()
+		in.fail = errors.New("disk full")
+		in.mu.Unlock()
+		late := s.send(a, "b", mailbox.Urgent)
+		time.Sleep(20 * time.Second)
+		in.mu.Lock()
+		in.fail = nil
+		in.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		check("after a failure", late, true)
+		check("the third of a minute", s.send(a, "b", mailbox.Urgent), false)
+		if len(in.order) != 6 {
+			s.Errorf("%v", in.order)
 		}
 	})
 }

@@ -166,11 +166,7 @@ func (m *Member) Notes(ctx context.Context, after int64, limit int) ([]Note, int
 	if err := m.touch(ctx); err != nil {
 		return nil, 0, err
 	}
-	notes, next, err := m.s.store.Notes(ctx, after, limit)
-	if notes == nil {
-		notes = []Note{}
-	}
-	return notes, next, err
+	return m.s.Notes(ctx, after, limit)
 }
 
 // Write sets a value of the whiteboard.
@@ -190,11 +186,7 @@ func (m *Member) Whiteboard(ctx context.Context, key string) ([]Entry, error) {
 	if err := m.touch(ctx); err != nil {
 		return nil, err
 	}
-	entries, err := m.s.store.Entries(ctx, key)
-	if entries == nil {
-		entries = []Entry{}
-	}
-	return entries, err
+	return m.s.Whiteboard(ctx, key)
 }
 
 // SetStatus says how the agent is: Active, Idle or Sleeping.

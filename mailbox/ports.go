@@ -51,6 +51,8 @@ type Signals interface {
 	Send(ctx context.Context, who Identity, s Signal, limits Limits, now time.Time) (Signal, error)
 	// Read returns a page of an agent's signals. It marks nothing.
 	Read(ctx context.Context, q Selection) (Page, error)
+	// Find returns a signal by its id.
+	Find(ctx context.Context, id string) (s Signal, found bool, err error)
 	// Ack marks signals as read by who, all or none, and returns those that were
 	// not before. Errors: *IDsError.
 	Ack(ctx context.Context, who Identity, ids []string, now time.Time) ([]string, error)

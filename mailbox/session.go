@@ -2,6 +2,7 @@ package mailbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -106,6 +107,40 @@ func Open(ctx context.Context, id string, store Store, bus Bus, o *Options) (*Se
 
 // ID returns the id of the session.
 func (s *Session) ID() string { return s.id }
+
+// Enter makes an agent a member that may be one already: under its run token it
+// goes on as it is. It is for processes that come and go, such as commands.
+// Errors: those of Join.
+func (s *Session) Enter(ctx context.Context, r Registration) (*Member, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	m := &Member{s: s, who: Identity{Agent: r.Agent, Run: r.Run}}
+	err := m.touch(ctx)
+	if errors.As(err, new(*LostError)) {
+		return s.Join(ctx, r)
+	}
+	return m, err
+}
+
+// Notes returns notes with greater sequences, and where the next page begins, 0 at
+// the end.
+func (s *Session) Notes(ctx context.Context, after int64, limit int) ([]Note, int64, error) {
+	notes, next, err := s.store.Notes(ctx, after, limit)
+	if notes == nil {
+		notes = []Note{}
+	}
+	return notes, next, err
+}
+
+// Whiteboard returns the values by key, or the one of a key if there is any.
+func (s *Session) Whiteboard(ctx context.Context, key string) ([]Entry, error) {
+	entries, err := s.store.Entries(ctx, key)
+	if entries == nil {
+		entries = []Entry{}
+	}
+	return entries, err
+}
 
 // Stats returns the counters.
 func (s *Session) Stats() Stats { return s.count.snapshot() }

@@ -146,6 +146,19 @@ func (t *tx) sent(agent string, after int64, limit int) (found []mailbox.Signal,
 	return found, err
 }
 
+// Find implements mailbox.Signals.
+func (m *Mailbox) Find(ctx context.Context, id string) (s mailbox.Signal, found bool, err error) {
+	err = m.read(ctx, "find signal", func(t *tx) error {
+		found = false
+		return t.each(`SELECT `+signalColumns+` FROM mailbox_signal s WHERE s.id = ?`, []any{id}, func(scan func(...any) error) (err error) {
+			s, err = scanSignal(scan)
+			found = true
+			return err
+		})
+	})
+	return s, found, err
+}
+
 // Ack implements mailbox.Signals.
 func (m *Mailbox) Ack(ctx context.Context, who mailbox.Identity, ids []string, now time.Time) (fresh []string, err error) {
 	err = m.write(ctx, "acknowledge signals", func(t *tx) error {

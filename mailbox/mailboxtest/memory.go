@@ -207,6 +207,17 @@ func (m *Memory) has(agent string, seq int64) bool {
 	return a != nil && a.read[seq]
 }
 
+// Find implements mailbox.Signals.
+func (m *Memory) Find(_ context.Context, id string) (mailbox.Signal, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := slices.IndexFunc(m.signals, func(s mailbox.Signal) bool { return s.ID == id })
+	if i < 0 || m.fail != nil {
+		return mailbox.Signal{}, false, m.fail
+	}
+	return m.signals[i], true, nil
+}
+
 // Ack implements mailbox.Signals.
 func (m *Memory) Ack(_ context.Context, who mailbox.Identity, ids []string, now time.Time) ([]string, error) {
 	defer m.mu.Unlock()

@@ -492,6 +492,13 @@ func contents(b *bench) {
 	}
 	got := b.read(mailbox.Selection{Agent: "b"}).Signals[0]
 	s.Sender, s.Sequence = "a", 1
+	found, ok, err := b.store.Find(b.Context(), "x")
+	if _, other, err := b.store.Find(b.Context(), "y"); err != nil || other {
+		b.Errorf("%v", err)
+	}
+	if err != nil || !ok || fmt.Sprintf("%+v", found) != fmt.Sprintf("%+v", s) {
+		b.Errorf("found %+v, %v", found, err)
+	}
 	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", s) {
 		b.Errorf("got %+v", got)
 	}
