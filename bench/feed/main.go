@@ -185,4 +185,10 @@ func (f *figures) measure(ctx context.Context, scene string, p product, bin stri
 	return err
 }
 
-func pointer[T any](v T, err error) (*T, error) { return &v, err }
+// pointer is nil for what could not be measured.
+func pointer[T any](v T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &v, nil
+}

@@ -72,10 +72,7 @@ func (st *stream) follow(events int, f func([]byte), each func(n int)) (n int, e
 	take(st.pending)
 	buf := make([]byte, 64<<10)
 	for n < events {
-		k, err := unix.Read(st.fd, buf)
-		if err == unix.EINTR {
-			continue
-		}
+		k, err := st.read(buf)
 		if err != nil || k == 0 {
 			return n, fmt.Errorf("the stream ended after %d of %d events: %w", n, events, orEOF(err))
 		}

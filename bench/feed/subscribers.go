@@ -71,23 +71,23 @@ func open(ctx context.Context, to netip.AddrPort, request []byte, n int) (*subsc
 		return nil, err
 	}
 	for range n {
-		if ctx.Err() != nil {
-			return s, ctx.Err()
-		}
-		st, err := dial(to, request, 0)
-		if err == nil {
-			err = st.head()
-		}
-		if err != nil {
-			return s, err
-		}
-		s.streams[st.fd] = st
-		if err := errors.Join(unix.SetNonblock(st.fd, true), s.watch(st.fd)); err != nil {
-			return s, err
+		if err := errors.Join(ctx.Err(), s.add(to, request)); err != nil {
+			close(s.done)
+			s.stop()
+			return nil, err
 		}
 	}
 	go s.read()
 	return s, nil
+}
+
+func (s *subscribers) add(to netip.AddrPort, request []byte) error {
+	st, err := dial(to, request, 0)
+	if err != nil {
+		return err
+	}
+	s.streams[st.fd] = st // stop closes it
+	return errors.Join(st.head(), unix.SetNonblock(st.fd, true), s.watch(st.fd))
 }
 
 func (s *subscribers) watch(fd int) error {
@@ -101,25 +101,53 @@ func dial(to netip.AddrPort, request []byte, receive int) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	st := &stream{fd: fd}
+	if err := st.send(to, request, receive); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return st, nil
+}
+
+func (st *stream) send(to netip.AddrPort, request []byte, receive int) error {
 	if receive > 0 {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receive); err != nil {
-			return nil, err
+		if err := unix.SetsockoptInt(st.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receive); err != nil {
+			return err
 		}
 	}
 	// A server that answers nothing must not hang the comparison.
-	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 15})
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+	_ = unix.SetsockoptTimeval(st.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 15})
+	if err := again(func() error {
+		return unix.Connect(st.fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	}); err != nil && err != unix.EISCONN {
+		return fmt.Errorf("connect: %w", err)
 	}
-	if _, err := unix.Write(fd, request); err != nil {
-		return nil, err
+	if err := again(func() error { _, err := unix.Write(st.fd, request); return err }); err != nil {
+		return err
 	}
-	name, err := unix.Getsockname(fd)
+	name, err := unix.Getsockname(st.fd)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	local := name.(*unix.SockaddrInet4)
-	return &stream{fd: fd, local: netip.AddrPortFrom(netip.AddrFrom4(local.Addr), uint16(local.Port))}, nil
+	st.local = netip.AddrPortFrom(netip.AddrFrom4(local.Addr), uint16(local.Port))
+	return nil
+}
+
+// again repeats a system call that a signal interrupted; the runtime sends them
+// to preempt.
+func again(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// read reads once.
+func (st *stream) read(buf []byte) (n int, err error) {
+	err = again(func() error { n, err = unix.Read(st.fd, buf); return err })
+	return n, err
 }
 
 // head reads the headers of the answer.
@@ -127,7 +155,7 @@ func (st *stream) head() error {
 	var got []byte
 	buf := make([]byte, 4<<10)
 	for {
-		k, err := unix.Read(st.fd, buf)
+		k, err := st.read(buf)
 		if err != nil || k == 0 {
 			return fmt.Errorf("read headers after %q: %w", got, orEOF(err))
 		}
@@ -172,9 +200,9 @@ func (s *subscribers) read() {
 			if st == nil {
 				return // the pipe
 			}
-			k, err := unix.Read(st.fd, buf)
+			k, err := st.read(buf)
 			switch {
-			case err == unix.EAGAIN || err == unix.EINTR:
+			case err == unix.EAGAIN:
 			case err != nil || k == 0:
 				s.closed.Add(1)
 				_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, st.fd, nil)
