@@ -195,7 +195,7 @@ func TestPingPong(t *testing.T) {
 				to := map[string]string{"a": "b", "b": "a"}[m.ID()]
 				if _, err := m.Send(s.Context(), mailbox.Draft{To: to, Type: mailbox.Delegate, Content: "you"}); err == nil {
 					sent[m.ID()]++
-				} else if !errors.As(err, new(*mailbox.RateError)) {
+				} else if !errors.As(err, new(*mailbox.RateError)) && !errors.As(err, new(*mailbox.EscalatedError)) {
 					s.Fatal(err)
 				}
 			}
