@@ -52,9 +52,11 @@ type AgentSpec struct {
 	// Watches are started with the agent, after those of StatePath.
 	Watches   []watch.StartRequest
 	StatePath string
-	Channels  []agent.Channel
-	Chat      *Chat // nil: the agent is in none
-	Asks      bool  // a person can be asked
+	// Topics of the feed that the agent listens to.
+	Topics   []TopicSpec
+	Channels []agent.Channel
+	Chat     *Chat // nil: the agent is in none
+	Asks     bool  // a person can be asked
 	// Authorize shows a person where to authorize us at a server.
 	Authorize func(server, url string)
 }
@@ -67,6 +69,7 @@ type Agent struct {
 
 	agents *Agents
 	code   *agent.CodeMode
+	ears   *listeners    // nil: it listens to no topic
 	ready  chan struct{} // closed when the first turn need not wait any more
 	once   sync.Once
 	gate   restoreGate
@@ -133,6 +136,9 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	})
 	o.down.push("code", pythonBudget, func(context.Context) error { o.code.Close(); return nil })
 
+	if err := o.listen(spec); err != nil {
+		return err
+	}
 	var chat *irc.Client
 	if spec.Chat != nil {
 		if chat, err = o.newChat(spec.Chat); err != nil {
@@ -161,7 +167,46 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 		return <-ran
 	})
 	o.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
+	o.hear(ctx)
 	return nil
+}
+
+// listen makes the listeners of the topics.
+func (o *Agent) listen(spec *AgentSpec) (err error) {
+	if len(spec.Topics) == 0 {
+		return nil
+	}
+	a := o.agents
+	if a.feed == nil {
+		return errNoFeed
+	}
+	o.ears, err = newListeners(a.feed.Hub, a.Inbox, spec.ID, listenersPath(a.data, spec.ID), spec.Topics, a.log)
+	return err
+}
+
+var errNoFeed = errors.New("listen to topics: this process has no feed")
+
+// hear runs the listeners.
+func (o *Agent) hear(ctx context.Context) {
+	if o.ears == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ran := make(chan error, 1)
+	go func() { ran <- o.ears.run(ctx) }()
+	o.down.push("listeners", deliveryBudget, func(context.Context) error {
+		stop()
+		return <-ran
+	})
+}
+
+// pull fetches what waits for a run that is due anyway.
+func (o *Agent) pull(ctx context.Context, user bool) []agent.Waiting {
+	waiting := o.waker().pull(ctx, user)
+	if user && o.ears != nil {
+		waiting = append(waiting, o.ears.pull()...)
+	}
+	return waiting
 }
 
 // python is the interpreter for run_code, nil where none is installed: the
@@ -194,7 +239,7 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		Ready: o.ready, ReadyWait: readyWait,
 		MCPServers: o.mcpServers, Tools: o.tools, Channels: places,
 		Attached: func(ctx context.Context) error { return a.endpoint.AwaitListed(ctx, spec.ID) },
-		Pull:     func(ctx context.Context, user bool) []agent.Waiting { return o.waker().pull(ctx, user) },
+		Pull:     o.pull,
 		OnIdle:   func() { a.Inbox.Kick(spec.ID) },
 		Context:  o.code.ScopeNote,
 		Policy:   p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Log: a.log,
@@ -225,7 +270,11 @@ func (o *Agent) engine(spec *AgentSpec) func() (agent.Engine, error) {
 
 // tools are what the agent can call: its code mode and its inbox.
 func (o *Agent) tools(ctx context.Context) []agent.Tool {
-	return append(o.code.Tools(ctx), inboxTools(o.agents.Inbox, o.Session.ID())...)
+	tools := append(o.code.Tools(ctx), inboxTools(o.agents.Inbox, o.Session.ID())...)
+	if o.ears != nil {
+		tools = append(tools, o.ears.tools()...)
+	}
+	return tools
 }
 
 // mcpServers gives each start of the agent a way in of its own.
@@ -272,9 +321,12 @@ func (o *Agent) watch(ctx context.Context, spec *AgentSpec) error {
 	return nil
 }
 
-// Watching counts the watches that run.
+// Watching counts the watches that run, and the topics that it listens to.
 func (o *Agent) Watching() int {
 	n := 0
+	if o.ears != nil {
+		n = len(o.ears.all)
+	}
 	for _, s := range o.Client.Watches.List() {
 		if !s.Failed && !s.RestoreFailed {
 			n++

@@ -35,6 +35,8 @@ type Agents struct {
 	Store agent.Store
 
 	config   *config.Config
+	data     string
+	feed     *Feed // nil: none
 	log      *slog.Logger
 	endpoint *Endpoint
 	down     teardown
@@ -49,6 +51,8 @@ type Agents struct {
 type AgentsOptions struct {
 	// Data is the directory of the store; empty is the configured home.
 	Data string
+	// Feed is what agents listen to. Nil is none. It is closed after the agents.
+	Feed *Feed
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
@@ -58,7 +62,10 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	if o == nil {
 		o = &AgentsOptions{}
 	}
-	a := &Agents{config: c, log: o.Logger, live: map[string]*Agent{}, making: map[string]bool{}}
+	a := &Agents{config: c, data: o.Data, feed: o.Feed, log: o.Logger, live: map[string]*Agent{}, making: map[string]bool{}}
+	if a.data == "" {
+		a.data = c.Home
+	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}

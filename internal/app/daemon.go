@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/feedserver"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/notice"
@@ -40,28 +43,38 @@ func (e *RunningDaemonError) Error() string {
 	return "serve sessions: another process does it already, at " + e.URL
 }
 
-// ServeOptions say how sessions are served to ossicle session.
+// ServeOptions say how sessions and the feed are served.
 type ServeOptions struct {
-	// Addr is a loopback address; empty is a free port.
+	// Addr is where to listen; empty is a free loopback port.
 	Addr string
+	// TLS serves HTTPS. Nil is plain HTTP.
+	TLS *tls.Config
+	// Hosts and Origins are those of httpserver.Options.
+	Hosts, Origins []string
 	// Data is the data directory; empty is the configured home.
 	Data string
 	// Session is set by a process that hosts this one session and no other.
 	Session string
+	// Feed is served too, with its topics over MCP. Nil is none.
+	Feed *Feed
 	// Ready is called with the URL once the address is bound. Nil is none.
 	Ready func(url string) error
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
 
-// Serve serves the JSON API of sessions on a loopback address until ctx ends,
-// to those who can read the token file. The data directory says where.
+// Serve serves the JSON API of sessions, and the feed, until ctx ends: to those
+// who can read the token file, and with a feed to those who have a token for it.
+// The data directory says where.
 func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 	if o.Data == "" {
 		o.Data = a.config.Home
 	}
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	place := filepath.Join(o.Data, daemonFile)
 	if o.Session != "" {
@@ -73,50 +86,88 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 	if url, alive := askPlace(ctx, place); alive {
 		return &RunningDaemonError{URL: url}
 	}
-	tokens, err := httpserver.TokenFile(filepath.Join(o.Data, TokenName))
+	d, err := a.newDaemon(&o)
 	if err != nil {
 		return err
 	}
-	api := newSessionAPI(a, o.Data, o.Session)
-	server, err := httpserver.New(noMCP{api}, &httpserver.Options{
-		Addr: o.Addr, Auth: tokens, Logger: o.Logger, Routes: api.routes(), Budget: httpserver.Budget{Requests: apiBudget},
+	server, err := httpserver.New(d, &httpserver.Options{
+		Addr: o.Addr, TLS: o.TLS, Hosts: o.Hosts, Origins: o.Origins, Auth: d.auth, Tickets: d.tickets, Logger: o.Logger, Routes: d.routes,
+		Budget: httpserver.Budget{Requests: apiBudget},
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = server.Listen(ctx)
 	}
-	if err := server.Listen(ctx); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, d.abandon(ctx))
 	}
 	url := strings.TrimSuffix(server.URL(), httpserver.MCPPath)
 	if err := writePlace(place, url); err != nil {
-		return errors.Join(err, server.Close())
+		return errors.Join(err, server.Close(), d.abandon(ctx))
 	}
 	defer func() { _ = os.Remove(place) }()
 	if o.Ready != nil {
 		if err := o.Ready(url); err != nil {
-			return errors.Join(err, server.Close())
+			return errors.Join(err, server.Close(), d.abandon(ctx))
 		}
 	}
 	err = server.Run(ctx)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil { // connections that clients keep open were cut
-		if o.Logger != nil {
-			o.Logger.LogAttrs(ctx, slog.LevelDebug, "api cut connections", logattr.Err(err))
-		}
+		o.Logger.LogAttrs(ctx, slog.LevelDebug, "api cut connections", logattr.Err(err))
 		return nil
 	}
 	return err
 }
 
-// noMCP stands where the API has no MCP endpoint.
-type noMCP struct{ api *sessionAPI }
+// daemon is what a process serves on one address.
+type daemon struct {
+	auth    httpserver.Authenticator
+	tickets *access.Tickets
+	routes  []httpserver.Route
+
+	api    *sessionAPI
+	stream *feedserver.Server // nil without a feed
+	host   *Host              // likewise
+}
+
+func (a *Agents) newDaemon(o *ServeOptions) (*daemon, error) {
+	tokens, err := httpserver.TokenFile(filepath.Join(o.Data, TokenName))
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session)}
+	d.routes = d.api.routes()
+	if o.Feed == nil {
+		return d, nil
+	}
+	return d, d.serveFeed(a, o, tokens)
+}
 
 // Handler implements httpserver.MCP.
-func (noMCP) Handler() http.Handler { return http.NotFoundHandler() }
+func (d *daemon) Handler() http.Handler {
+	if d.host == nil {
+		return http.NotFoundHandler()
+	}
+	return d.host.MCP.Handler()
+}
 
-// Shutdown implements httpserver.MCP: those who wait for a turn wait no more.
-func (m noMCP) Shutdown(context.Context) error {
-	m.api.end()
-	return nil
+// Shutdown implements httpserver.MCP: those who wait for a turn wait no more, and
+// streams end politely, all at the same time.
+func (d *daemon) Shutdown(ctx context.Context) error {
+	d.api.end()
+	if d.stream == nil {
+		return nil
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- d.stream.Shutdown(ctx) }()
+	err := d.host.Close(ctx)
+	return errors.Join(err, <-ended)
+}
+
+// abandon ends what was made for a server that does not run.
+func (d *daemon) abandon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiBudget)
+	defer cancel()
+	return d.Shutdown(ctx)
 }
 
 // OfflineAPI is the API over a data directory that no process serves: sessions
@@ -149,18 +200,26 @@ type place struct {
 	PID int    `json:"pid"`
 }
 
-// writePlace says where a process serves. The file appears as a whole.
+// writePlace says where a process serves.
 func writePlace(path, url string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := writeFile(path, place{URL: url, PID: os.Getpid()}); err != nil {
 		return fmt.Errorf("say where sessions are served: %w", err)
 	}
-	text, err := json.Marshal(place{URL: url, PID: os.Getpid()})
+	return nil
+}
+
+// writeFile writes a file of JSON for us alone. It appears as a whole.
+func writeFile(path string, v any) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".place.*")
+	f, err := os.CreateTemp(filepath.Dir(path), ".new.*")
 	if err != nil {
-		return fmt.Errorf("say where sessions are served: %w", err)
+		return err
 	}
 	_, err = f.Write(append(text, '\n'))
 	err = errors.Join(err, f.Close())
@@ -169,9 +228,8 @@ func writePlace(path, url string) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("say where sessions are served: %w", err)
 	}
-	return nil
+	return err
 }
 
 // askPlace reads the file and asks the process whether it is there: the file of

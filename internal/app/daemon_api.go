@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -43,6 +44,10 @@ func (s *sessionAPI) routes() []httpserver.Route {
 	route := func(pattern string, do func(*http.Request) (any, error)) httpserver.Route {
 		return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+			if err := mayUse(r); err != nil {
+				writeAPIError(w, err)
+				return
+			}
 			v, err := do(r)
 			if err != nil {
 				writeAPIError(w, err)
@@ -63,6 +68,24 @@ func (s *sessionAPI) routes() []httpserver.Route {
 		route("POST /v1/sessions/{id}/answer", s.answer),
 		{Pattern: "GET /v1/sessions/{id}/transcript", Handler: http.HandlerFunc(s.transcript)},
 	}
+}
+
+// mayUse checks that whoever asks may use the session of the path. To start one
+// is to run a command of one's own choice here: that takes the right to all.
+func mayUse(r *http.Request) error {
+	p, known := httpserver.PrincipalOf(r.Context())
+	id := r.PathValue("id")
+	switch {
+	case !known, slices.Contains(p.Rights.Sessions, "*"), id != "" && p.Rights.Session(id), r.Method == http.MethodGet && id == "":
+		return nil
+	}
+	return apiErrorf(http.StatusForbidden, "the token of %q gives no right to this session", p.Name)
+}
+
+// shows reports whether whoever asks may know of a session.
+func shows(r *http.Request, id string) bool {
+	p, known := httpserver.PrincipalOf(r.Context())
+	return !known || p.Rights.Session(id)
 }
 
 // apiError is an error with its HTTP status.
@@ -164,10 +187,12 @@ func (s *sessionAPI) list(r *http.Request) (any, error) {
 	}{Sessions: []SessionInfo{}}
 	for _, m := range all {
 		known[m.ID] = true
-		out.Sessions = append(out.Sessions, s.info(m))
+		if shows(r, m.ID) {
+			out.Sessions = append(out.Sessions, s.info(m))
+		}
 	}
 	for _, one := range s.agents.Running() { // whose description is not written yet
-		if !known[one.Session.ID()] {
+		if id := one.Session.ID(); !known[id] && shows(r, id) {
 			out.Sessions = append(out.Sessions, s.info(agent.Meta{ID: one.Session.ID()}))
 		}
 	}
@@ -351,7 +376,11 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 // without a limit all of them.
 func (s *sessionAPI) transcript(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	if _, err := s.meta(r.Context(), id); err != nil {
+	err := mayUse(r)
+	if err == nil {
+		_, err = s.meta(r.Context(), id)
+	}
+	if err != nil {
 		writeAPIError(w, err)
 		return
 	}

@@ -28,6 +28,7 @@ type StartRequest struct {
 	MidTurn bool           `json:"mid_turn,omitzero"`
 	Servers []StartServer  `json:"servers,omitzero"`
 	Watches []StartedWatch `json:"watches,omitzero"`
+	Topics  []string       `json:"topics,omitzero"` // TOPIC or TOPIC=POLICY
 }
 
 // StartModel is where a model loop finds its model.
@@ -92,6 +93,13 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		}
 	}
 	req.lay(spec)
+	for _, text := range req.Topics {
+		topic, err := ParseTopicSpec(text)
+		if err != nil {
+			return nil, err
+		}
+		spec.Topics = append(spec.Topics, topic)
+	}
 	switch {
 	case notice.CheckAgent(req.ID) != nil:
 		return nil, notice.CheckAgent(req.ID)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -42,6 +44,10 @@ type Ears struct {
 	agent    string
 	log      *slog.Logger
 	down     teardown
+
+	state   string     // file that tells of the channel
+	flags   string     // see earsState
+	telling sync.Mutex // held over a write of that file
 }
 
 // NewEars builds the server. The caller closes it.
@@ -59,11 +65,17 @@ func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o 
 	if o.Channel {
 		e.channel = wake.NewClaudeChannel(o.Agent, func() { e.delivery.Inbox.Kick(o.Agent) })
 		wakers = append(wakers, e.channel)
+		e.state, e.flags = earsPath(c, o.Data, o.Agent), hostFlags(os.Getppid())
+		e.channel.Follow(e.tell)
 	}
 	if e.delivery, err = NewDelivery(ctx, c, o.Data, o.Agent, wakers, e.log); err != nil {
 		return nil, err
 	}
 	e.down.push("delivery", serverBudget+storeBudget, e.delivery.Close)
+	if o.Channel {
+		e.tell()
+		e.down.push("channel state", deliveryBudget, e.untell)
+	}
 	if e.client, err = NewClient(c, servers, &ClientOptions{Sink: e.delivery, StatePath: o.StatePath, Logger: e.log}); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const (
 	registryBudget = 2 * time.Second
 )
 
-// Host serves one source and its tools over MCP.
+// Host serves sources and their tools over MCP.
 type Host struct {
 	MCP *mcpserver.Server
 
@@ -32,20 +32,25 @@ type HostOptions struct {
 	Name string
 	// Instructions tell a model how to use the server.
 	Instructions string
+	// More are further sources, behind the first.
+	More []listen.Source
 	// EventLogMIME is the media type of event logs; empty means our own.
 	EventLogMIME string
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
 
-// NewHost builds a server of the source. The caller closes it.
+// NewHost builds a server of the source, and of those of the options. The caller
+// closes it.
 func NewHost(source listen.Source, tools []mcpserver.Tool, o *HostOptions) (*Host, error) {
 	if o == nil {
 		o = &HostOptions{}
 	}
 	registry := listen.NewRegistry(&listen.RegistryOptions{Logger: o.Logger})
-	if err := registry.Mount(source); err != nil {
-		return nil, fmt.Errorf("mount source: %w", err)
+	for _, s := range append([]listen.Source{source}, o.More...) {
+		if err := registry.Mount(s); err != nil {
+			return nil, fmt.Errorf("mount source: %w", err)
+		}
 	}
 	h := &Host{}
 	h.down.push("sources", registryBudget, func(context.Context) error { registry.Close(); return nil })

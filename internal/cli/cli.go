@@ -72,7 +72,7 @@ Try it:   ossicle demo`,
 		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
 	root.AddCommand(
-		newWatch(e), newRun(e), newServe(e), newSession(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e),
+		newWatch(e), newRun(e), newServe(e), newSession(e), newPublish(e), newTail(e), newTopics(e), newToken(e), newPG(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e),
 		newMemo(e), newFiles(e), newMCP(e), newMockAgent(e), newDemo(e), newVersion(e),
 	)
 	return root

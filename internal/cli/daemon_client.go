@@ -12,23 +12,23 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/httpserver"
 )
 
-// daemonFlags say which process hosts a session.
+// daemonFlags say which process serves what a command needs.
 type daemonFlags struct {
 	url       string
 	tokenFile string
 	data      string
 }
 
-func (f *daemonFlags) register(cmd *cobra.Command) {
-	flags := cmd.PersistentFlags()
-	flags.StringVar(&f.url, "url", "", "address of the process that serves sessions (default: what the data directory says)")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with its token (default: that of the data directory)")
+func (f *daemonFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "url", "", "address of the process that serves (default: what the data directory says)")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with its token (default $OSSICLE_TOKEN, else that of the data directory)")
 	flags.StringVar(&f.data, "data", "", "data directory (default $OSSICLE_HOME)")
 }
 
@@ -41,8 +41,75 @@ type daemonClient struct {
 	done        func() error
 }
 
-// errNoServer ends what only a process that serves sessions can do.
-var errNoServer = fmt.Errorf("no process serves sessions from the data directory: %w; start one with 'ossicle serve'", errUnreachable)
+// errNoServer ends what only a process that serves can do.
+var errNoServer = fmt.Errorf("no process serves from the data directory: %w; start one with 'ossicle serve'", errUnreachable)
+
+// EnvToken is the bearer token for a daemon that is not on this machine.
+const EnvToken = "OSSICLE_TOKEN" //nolint:gosec // a name
+
+// home is the data directory.
+func (f *daemonFlags) home(c *config.Config) string {
+	if f.data != "" {
+		return f.data
+	}
+	return c.Home
+}
+
+// find returns the address and the token of the process that serves a session,
+// or with an empty id of the daemon: those that are given, else those of the data
+// directory. The token of the data directory is for its own processes; it is
+// never sent to an address that was given.
+func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (target, token string, err error) {
+	c, err := e.load()
+	if err != nil {
+		return "", "", err
+	}
+	if address == "" {
+		address = f.url
+	}
+	ours := address == ""
+	if ours {
+		if address = app.FindServer(ctx, f.home(c), id); address == "" {
+			return "", "", errNoServer
+		}
+	}
+	token, err = f.token(e, c, ours)
+	return address, token, err
+}
+
+// token returns the token for a process, which is ours if the data directory
+// knows it.
+func (f *daemonFlags) token(e *env, c *config.Config, ours bool) (string, error) {
+	file := f.tokenFile
+	if token, _ := e.getenv(EnvToken); token != "" && file == "" {
+		return token, nil
+	}
+	if file == "" && ours {
+		file = filepath.Join(f.home(c), app.TokenName)
+	}
+	if file == "" {
+		return "", nil
+	}
+	token, err := httpserver.ReadTokenFile(file)
+	if err != nil {
+		return "", &usageError{err}
+	}
+	return token, nil
+}
+
+// client is a client of the daemon.
+func (f *daemonFlags) client(ctx context.Context, e *env) (*daemonClient, error) {
+	address, token, err := f.find(ctx, e, "", "")
+	if err != nil {
+		return nil, err
+	}
+	return newDaemonClient(address, token), nil
+}
+
+func newDaemonClient(address, token string) *daemonClient {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}}
+	return &daemonClient{base: strings.TrimRight(address, "/"), token: token, http: client, done: func() error { return nil }}
+}
 
 // open finds the process that serves a session; an empty id means the daemon.
 func (f *daemonFlags) open(ctx context.Context, e *env, id string, mayBeOffline bool) (*daemonClient, error) {
@@ -50,21 +117,17 @@ func (f *daemonFlags) open(ctx context.Context, e *env, id string, mayBeOffline 
 	if err != nil {
 		return nil, err
 	}
-	data := f.data
-	if data == "" {
-		data = c.Home
+	address, token, err := f.find(ctx, e, "", id)
+	if err == nil {
+		return newDaemonClient(address, token), nil
 	}
-	url := f.url
-	if url == "" {
-		url = app.FindServer(ctx, data, id)
-	}
-	if url != "" {
-		return f.online(data, url)
+	if !errors.Is(err, errNoServer) {
+		return nil, err
 	}
 	if !mayBeOffline {
 		return nil, errNoServer
 	}
-	h, done, err := app.OfflineAPI(ctx, c, data)
+	h, done, err := app.OfflineAPI(ctx, c, f.home(c))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoServer
 	}
@@ -72,19 +135,6 @@ func (f *daemonFlags) open(ctx context.Context, e *env, id string, mayBeOffline 
 		return nil, err
 	}
 	return &daemonClient{base: "http://offline", http: &http.Client{Transport: handlerTransport{h}}, offline: true, done: done}, nil
-}
-
-func (f *daemonFlags) online(data, url string) (*daemonClient, error) {
-	file := f.tokenFile
-	if file == "" {
-		file = filepath.Join(data, app.TokenName)
-	}
-	token, err := httpserver.ReadTokenFile(file)
-	if err != nil {
-		return nil, &usageError{err}
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	return &daemonClient{base: strings.TrimRight(url, "/"), token: token, http: client, done: func() error { return nil }}, nil
 }
 
 // call makes a request and decodes the answer into out, which may be nil.
@@ -113,11 +163,16 @@ func (c *daemonClient) send(ctx context.Context, method, path string, in any) (i
 		}
 		payload = bytes.NewReader(text)
 	}
+	return c.sendBody(ctx, method, path, http.Header{"Content-Type": {"application/json"}}, payload)
+}
+
+// sendBody makes a request with headers and a body.
+func (c *daemonClient) sendBody(ctx context.Context, method, path string, header http.Header, payload io.Reader) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("--url: %w", err)}
 	}
-	req.Header.Set("Content-Type", "application/json")
+	req.Header = header
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"mvdan.cc/sh/v3/shell"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -40,7 +43,8 @@ func (f *wakeFlags) wakers(e *env) ([]notice.Waker, error) {
 func newDoctor(e *env) *cobra.Command {
 	var (
 		agent agentFlags
-		wake  wakeFlags
+		wakes wakeFlags
+		host  hostFlags
 		data  string
 	)
 	cmd := &cobra.Command{
@@ -48,10 +52,13 @@ func newDoctor(e *env) *cobra.Command {
 		Short: "Find out what keeps ossicle, an agent or an adapter from working",
 		Long: `Check the data directory and the Python interpreter; with --agent, --model or
 --profile start that agent once, without a prompt, and end it; with --wake ask
-each adapter whether it reaches its host. Each check that fails names the cause
-and what to do; the exit code is then 1.`,
+each adapter whether it reaches its host; with --claude-channel find out what keeps
+notices from a running Claude Code, with --hook whether a host runs ossicle digest
+as a hook. Each check that fails names the cause and what to do; the exit code is
+then 1.`,
 		Example: `  ossicle doctor
   ossicle doctor --agent codex-acp
+  ossicle doctor --claude-channel --hook codex
   ossicle doctor --wake opencode:http://127.0.0.1:4096/ses_1`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -66,11 +73,16 @@ and what to do; the exit code is then 1.`,
 					return &usageError{err}
 				}
 			}
-			wakers, err := wake.wakers(e)
+			wakers, err := wakes.wakers(e)
 			if err != nil {
 				return err
 			}
-			return e.printChecks(cmd.Context(), app.Doctor(cmd.Context(), c, data, spec, wakers))
+			checks := app.Doctor(cmd.Context(), c, data, spec, wakers)
+			more, err := host.checks(cmd.Context(), e, c, data)
+			if err != nil {
+				return err
+			}
+			return e.printChecks(cmd.Context(), append(checks, more...))
 		},
 	}
 	flags := cmd.Flags()
@@ -79,8 +91,52 @@ and what to do; the exit code is then 1.`,
 	flags.StringVar(&agent.keyEnv, "api-key-env", "", "environment variable that holds the key of the model server")
 	flags.StringVar(&agent.profile, "profile", "", "profile of the configuration file")
 	flags.StringVar(&data, "data", "", "data directory (default $OSSICLE_HOME)")
-	wake.register(cmd)
+	wakes.register(cmd)
+	host.register(cmd)
 	return cmd
+}
+
+// hostFlags name hosts of agents that somebody else started.
+type hostFlags struct {
+	channel bool
+	claude  string
+	hooks   []string
+}
+
+func (f *hostFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.channel, "claude-channel", false, "check what ossicle mcp --claude-channel needs: Claude Code, its configuration, running sessions")
+	flags.StringVar(&f.claude, "claude", "", "Claude Code's program (default \"claude\" on the path)")
+	flags.StringArrayVar(&f.hooks, "hook", nil, "host whose settings should run ossicle digest: claude, codex or gemini (repeatable)")
+}
+
+// checks looks at the hosts from the working directory, as they would.
+func (f *hostFlags) checks(ctx context.Context, e *env, c *config.Config, data string) ([]notice.Check, error) {
+	if !f.channel && len(f.hooks) == 0 {
+		return nil, nil
+	}
+	project, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find working directory: %w", err)
+	}
+	home, _ := e.getenv("HOME")
+	var checks []notice.Check
+	if f.channel {
+		found := app.DoctorChannel(ctx, c, data, wake.ClaudeSetup{Command: f.claude, Home: home, Project: project, Getenv: e.getenv})
+		checks = append(checks, named("claude-channel", found)...)
+	}
+	for _, host := range f.hooks {
+		checks = append(checks, named(host, wake.CheckHook(wake.HookFormat(host), home, project))...)
+	}
+	return checks, nil
+}
+
+// named puts the subject before the names of its checks.
+func named(subject string, checks []notice.Check) []notice.Check {
+	for i := range checks {
+		checks[i].Name = subject + ": " + checks[i].Name
+	}
+	return checks
 }
 
 // errUnwell ends a doctor that has found something.

@@ -43,6 +43,7 @@ type agentFlags struct {
 	onStart   string
 	dir       string
 	midTurn   bool
+	topics    []string
 }
 
 func (f *agentFlags) register(cmd *cobra.Command) {
@@ -57,6 +58,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.onStart, "on-start", "", "prompt of the first turn; what was restored is told in the same turn")
 	flags.StringVar(&f.dir, "dir", "", "working directory of the agent (default: this one)")
 	flags.BoolVar(&f.midTurn, "mid-turn", false, "offer notices to the running turn, where the agent has a way for it")
+	flags.StringArrayVar(&f.topics, "topic", nil, "topic of the feed to listen to: TOPIC, or TOPIC=digest to be told before a person's next prompt, TOPIC=silent to be asked for (repeatable)")
 }
 
 func newRun(e *env) *cobra.Command {
@@ -107,7 +109,12 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Logger: e.log})
+	feed, stop, err := f.openFeed(ctx, e, c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Logger: e.log})
 	if err != nil {
 		return err
 	}
@@ -121,16 +128,28 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 	if f.servers.oauth {
 		spec.Authorize = e.showAuthorization
 	}
-	stop, err := f.open(ctx, e, agents)
+	leave, err := f.open(ctx, e, agents)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	defer func() { err = errors.Join(err, leave()) }()
 	one, err := agents.Start(ctx, *spec)
 	if err != nil {
 		return f.startError(ctx, err)
 	}
 	return t.run(ctx, one, f.prompt)
+}
+
+// openFeed opens the feed where the agent listens to topics.
+func (f *runFlags) openFeed(ctx context.Context, e *env, c *config.Config) (*app.Feed, func() error, error) {
+	if len(f.agent.topics) == 0 {
+		return nil, func() error { return nil }, nil
+	}
+	feed, err := app.OpenFeed(ctx, c, &app.FeedOptions{Data: f.data, Logger: e.log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return feed, func() error { return feed.Close(context.WithoutCancel(ctx)) }, nil
 }
 
 // open lets ossicle session use a session that has a name. It also keeps a
@@ -240,6 +259,13 @@ func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error 
 		p.Dir = dir
 	}
 	spec.Profile, spec.Mode = p.Profile, p.Mode
+	for _, text := range f.topics {
+		topic, err := app.ParseTopicSpec(text)
+		if err != nil {
+			return fmt.Errorf("--topic: %w", err)
+		}
+		spec.Topics = append(spec.Topics, topic)
+	}
 	if f.mode != "" {
 		spec.Mode = f.mode
 	}

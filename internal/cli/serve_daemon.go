@@ -2,50 +2,102 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/feedserver"
 )
 
+// DefaultListen is where ossicle serve listens.
+const DefaultListen = "127.0.0.1:7717"
+
+// daemonServeFlags are the flags of ossicle serve.
+type daemonServeFlags struct {
+	store   storeFlags
+	listen  string
+	bus     string
+	cert    string
+	key     string
+	hosts   []string
+	origins []string
+}
+
 func newServe(e *env) *cobra.Command {
-	var addr, data string
+	f := &daemonServeFlags{}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Host sessions in the background, for ossicle session",
-		Long: `Host sessions of agents until a signal. ossicle session starts and uses them, on
-this machine and by the token file in the data directory. A session that is
-started again under its name goes on: its conversation where the agent can, its
-watches, its inbox.`,
+		Short: "Serve the event feed, and host sessions in the background",
+		Long: `Serve the event feed over HTTP and MCP, and host sessions of agents, until a
+signal. Commands on this machine find it by the data directory, whose token file
+lets them in; others need a token of 'ossicle token create'.
+
+Processes that share a log serve the same feed: give each the same --store and
+--bus, and a --data directory of its own.
+
+A session that is started again under its name goes on: its conversation where the
+agent can, its watches, its inbox.`,
 		Example: `  ossicle serve
-  ossicle session start home --agent codex-acp --mcp-config .mcp.json`,
+  ossicle publish incidents '{"severity":"high"}'
+  ossicle tail --topic incidents`,
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return e.serveDaemon(cmd.Context(), addr, data) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.serve(cmd.Context(), e) },
 	}
-	cmd.Flags().StringVar(&addr, "http", "127.0.0.1:0", "loopback address to serve on")
-	cmd.Flags().StringVar(&data, "data", "", "data directory (default $OSSICLE_HOME)")
+	f.store.register(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", DefaultListen, "address to serve on")
+	flags.StringVar(&f.bus, "bus", "", "how processes on one log hear of each other: memory, postgres, or a redis:// or nats:// URL (default $OSSICLE_BUS, else what goes with the store)")
+	flags.StringVar(&f.cert, "tls-cert", "", "serve HTTPS with this certificate file (PEM)")
+	flags.StringVar(&f.key, "tls-key", "", "its key file")
+	flags.StringArrayVar(&f.hosts, "host", nil, "name under which others know this server (repeatable)")
+	flags.StringArrayVar(&f.origins, "origin", nil, "web origin whose pages may call it, for instance https://board.example (repeatable)")
 	return cmd
 }
 
-func (e *env) serveDaemon(ctx context.Context, addr, data string) (err error) {
+func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 	c, err := e.load()
 	if err != nil {
 		return err
 	}
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: data, Logger: e.log})
+	certs, err := f.tls()
+	if err != nil {
+		return &usageError{err}
+	}
+	feed, err := app.OpenFeed(ctx, c, &app.FeedOptions{Store: f.store.store, Bus: f.bus, Data: f.store.data, Encode: feedserver.Encode, Logger: e.log})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, feed.Close(context.WithoutCancel(ctx))) }()
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Logger: e.log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agents.Close(context.WithoutCancel(ctx))) }()
-	return agents.Serve(ctx, app.ServeOptions{Addr: addr, Data: data, Logger: e.log, Ready: func(url string) error {
-		if e.json {
-			return writeJSON(e.Out, struct {
-				URL string `json:"url"`
-			}{url})
-		}
-		_, err := fmt.Fprintf(e.Out, "serving sessions at %s\n", url)
-		return err
-	}})
+	return agents.Serve(ctx, app.ServeOptions{
+		Addr: f.listen, TLS: certs, Hosts: f.hosts, Origins: f.origins, Data: f.store.data, Feed: feed, Logger: e.log, Ready: e.printServing,
+	})
+}
+
+func (f *daemonServeFlags) tls() (*tls.Config, error) {
+	if f.cert == "" && f.key == "" {
+		return nil, nil //nolint:nilnil // no TLS is a choice
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
+}
+
+func (e *env) printServing(url string) error {
+	if e.json {
+		return writeJSON(e.Out, struct {
+			URL string `json:"url"`
+		}{url})
+	}
+	_, err := fmt.Fprintf(e.Out, "serving the feed and sessions at %s\n", url)
+	return err
 }

@@ -24,7 +24,7 @@ func newSession(e *env) *cobra.Command {
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	f.register(cmd)
+	f.register(cmd.PersistentFlags())
 	cmd.AddCommand(
 		newSessionStart(e, f), newSessionList(e, f), newSessionShow(e, f), newSessionPrompt(e, f), newSessionAnswer(e, f),
 		newSessionVerb(e, f, "cancel", "cancelled", "End the running turn of a session; its notices wait for the next prompt"),
@@ -100,6 +100,9 @@ func startRequest(spec *app.AgentSpec) *app.StartRequest {
 			Name: s.Name, Transport: string(s.Transport), Command: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers,
 		})
 	}
+	for _, t := range spec.Topics {
+		req.Topics = append(req.Topics, t.Topic+"="+string(t.Policy))
+	}
 	for _, w := range spec.Watches {
 		req.Watches = append(req.Watches, app.StartedWatch(w))
 	}
@@ -140,11 +143,7 @@ func (f *daemonFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo, 
 	if err != nil {
 		return nil, err
 	}
-	data := f.data
-	if data == "" {
-		data = c.Home
-	}
-	urls := app.FindServers(ctx, data)
+	urls := app.FindServers(ctx, f.home(c))
 	if f.url != "" {
 		urls = []string{f.url}
 	}
@@ -175,12 +174,12 @@ func (f *daemonFlags) sessions(ctx context.Context, e *env) ([]app.SessionInfo, 
 		}
 		return all, err
 	}
+	token, err := f.token(e, c, f.url == "")
+	if err != nil {
+		return nil, err
+	}
 	for _, u := range urls {
-		client, err := f.online(data, u)
-		if err != nil {
-			return nil, err
-		}
-		if err := ask(client); err != nil {
+		if err := ask(newDaemonClient(u, token)); err != nil {
 			return nil, err
 		}
 	}

@@ -22,13 +22,14 @@ const MaxFile = 1 << 20
 
 // Environment variables.
 const (
-	EnvFile      = "OSSICLE_CONFIG"     // path of the file
-	EnvHome      = "OSSICLE_HOME"       // data directory
-	EnvLogLevel  = "OSSICLE_LOG_LEVEL"  // debug, info, warn or error
-	EnvLogFormat = "OSSICLE_LOG_FORMAT" // text or json
-	EnvMonty     = "OSSICLE_MONTY"      // path of the Python interpreter
-	EnvStore     = "OSSICLE_STORE"      // store of the feed; may hold a password
-	EnvBus       = "OSSICLE_BUS"        // bus of the feed; may hold a password
+	EnvFile      = "OSSICLE_CONFIG"       // path of the file
+	EnvHome      = "OSSICLE_HOME"         // data directory
+	EnvLogLevel  = "OSSICLE_LOG_LEVEL"    // debug, info, warn or error
+	EnvLogFormat = "OSSICLE_LOG_FORMAT"   // text or json
+	EnvMonty     = "OSSICLE_MONTY"        // path of the Python interpreter
+	EnvStore     = "OSSICLE_STORE"        // store of the feed; may hold a password
+	EnvDirect    = "OSSICLE_STORE_DIRECT" // the store itself where OSSICLE_STORE leads to a pooler
+	EnvBus       = "OSSICLE_BUS"          // bus of the feed; may hold a password
 )
 
 // Config is everything that can be set. Its zero value is not useful; start
@@ -165,6 +166,7 @@ func (c *Config) readEnvironment(getenv func(string) (string, bool)) {
 	set(&c.Log.Format, EnvLogFormat)
 	set(&c.Python.Monty, EnvMonty)
 	set(&c.Feed.Store, EnvStore)
+	set(&c.Feed.Direct, EnvDirect)
 	set(&c.Feed.Bus, EnvBus)
 	c.Home = home(getenv)
 }

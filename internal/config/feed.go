@@ -23,6 +23,9 @@ type Feed struct {
 	// Store is sqlite:PATH or a postgres:// URL. Empty is a file in the data
 	// directory.
 	Store string `yaml:"store"`
+	// Direct is the DSN of the PostgreSQL server itself where Store leads to a
+	// pooler in transaction mode.
+	Direct string `yaml:"direct"`
 	// Bus is memory, postgres, or a redis:// or nats:// URL. Empty is what goes
 	// with the store.
 	Bus string `yaml:"bus"`

@@ -22,8 +22,9 @@ type Budget struct {
 	Close time.Duration
 }
 
-// DefaultBudget is within the 25 s of the whole program.
-var DefaultBudget = Budget{Readiness: 0, Requests: 11 * time.Second, Close: time.Second}
+// DefaultBudget is within the 25 s of the whole program. HTTP/2 takes a second to
+// say goodbye.
+var DefaultBudget = Budget{Readiness: 0, Requests: 11 * time.Second, Close: 2 * time.Second}
 
 func (b Budget) withDefaults() Budget {
 	if b.Readiness == 0 {
@@ -83,10 +84,10 @@ func (s *Server) Run(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() {
 		if s.opts.TLS != nil {
-			served <- s.http.ServeTLS(s.ln, "", "")
+			served <- s.http.ServeTLS(listener{s.ln}, "", "")
 			return
 		}
-		served <- s.http.Serve(s.ln)
+		served <- s.http.Serve(listener{s.ln})
 	}()
 	select {
 	case err := <-served:

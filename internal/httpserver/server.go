@@ -75,19 +75,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// connKey is the key of the connection in the context of a request.
-type connKey struct{}
-
-// ConnOf returns the connection that a request came by, below TLS, or nil. It is
-// for options of the socket: whoever reads or writes it breaks the protocol.
-func ConnOf(ctx context.Context) net.Conn {
-	c, _ := ctx.Value(connKey{}).(net.Conn)
-	if t, ok := c.(*tls.Conn); ok {
-		return t.NetConn()
-	}
-	return c
-}
-
 // Route is a handler of the application.
 type Route struct {
 	Pattern string // of http.ServeMux
@@ -151,7 +138,7 @@ func New(mcp MCP, opts *Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeader,
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: pingTime, PingTimeout: pingTime},
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // mostly what peers do wrong
 	}
 	s.http.Protocols.SetHTTP1(true)

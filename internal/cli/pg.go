@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/postgres"
+)
+
+func newPG(e *env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pg",
+		Short: "Make events of the rows of PostgreSQL tables",
+		Long: `Have changes of tables captured by a trigger, which writes them to an outbox in
+the transaction that makes them. 'ossicle serve' on the same store moves them into
+the feed.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPGInstall(e), newPGUninstall(e), newPGStatus(e))
+	return cmd
+}
+
+// withPostgres runs do with the database of the store.
+func (f *storeFlags) withPostgres(ctx context.Context, e *env, do func(*postgres.DB) error) error {
+	c, err := e.load()
+	if err != nil {
+		return err
+	}
+	db, err := app.OpenPostgres(ctx, c, &app.FeedOptions{Store: f.store, Data: f.data, Logger: e.log})
+	if errors.Is(err, app.ErrNoPostgres) {
+		return &usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return pgError(do(db))
+}
+
+// pgError marks what the person can mend on the command line.
+func pgError(err error) error {
+	if errors.Is(err, postgres.ErrNoTable) || errors.Is(err, postgres.ErrNotInstalled) {
+		return &usageError{err}
+	}
+	return err
+}
+
+// pgInstallFlags are the flags of ossicle pg install.
+type pgInstallFlags struct {
+	store   storeFlags
+	capture postgres.Capture
+	print   bool
+}
+
+func newPGInstall(e *env) *cobra.Command {
+	f := &pgInstallFlags{}
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Have the changes of a table captured, or change how",
+		Long: `Install a trigger on a table, and the outbox if there is none yet. It takes a
+short moment in which nobody writes to the table, and the role must own it. A
+writer's transaction never fails because of the trigger.
+
+The data of an event is {"op","table","new","old"}; its type is the operation.`,
+		Example: `  ossicle pg install --store postgres://localhost/shop --table incidents --columns id,severity,status
+  ossicle pg install --table orders --columns id,state --on update --topic order-states --print`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
+	}
+	f.store.register(cmd.Flags())
+	flags := cmd.Flags()
+	flags.StringVar(&f.capture.Table, "table", "", "the table, with its schema where there is need")
+	flags.StringSliceVar(&f.capture.Columns, "columns", nil, "the columns to tell")
+	flags.StringSliceVar(&f.capture.On, "on", nil, "the changes to tell: insert, update, delete (default all)")
+	flags.StringVar(&f.capture.Topic, "topic", "", "topic of the events (default the table's name in lower case)")
+	flags.StringSliceVar(&f.capture.Key, "key", nil, "columns that the key of an event is made of (default the primary key)")
+	flags.BoolVar(&f.capture.Silent, "silent", false, "do not ring: for writers that use PREPARE TRANSACTION; their events come later")
+	flags.BoolVar(&f.print, "print", false, "print the SQL and change nothing")
+	return cmd
+}
+
+func (f *pgInstallFlags) run(ctx context.Context, e *env) error {
+	if f.capture.Table == "" || len(f.capture.Columns) == 0 {
+		return &usageError{errors.New("give --table and --columns")}
+	}
+	if f.print {
+		c, err := e.load()
+		if err != nil {
+			return err
+		}
+		script, err := app.CaptureScript(ctx, c, &app.FeedOptions{Store: f.store.store, Data: f.store.data, Logger: e.log}, f.capture)
+		if errors.Is(err, app.ErrNoPostgres) {
+			return &usageError{err}
+		}
+		if err != nil {
+			return pgError(err)
+		}
+		_, err = fmt.Fprintln(e.Out, strings.TrimRight(script, "\n"))
+		return err
+	}
+	return f.store.withPostgres(ctx, e, func(db *postgres.DB) error {
+		got, err := db.Install(ctx, f.capture)
+		if err != nil {
+			return err
+		}
+		return e.printCaptures(got)
+	})
+}
+
+func newPGUninstall(e *env) *cobra.Command {
+	f, table := &storeFlags{}, ""
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "End the capture of a table; its events stay",
+		Args:  usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if table == "" {
+				return &usageError{errors.New("give --table")}
+			}
+			return f.withPostgres(cmd.Context(), e, func(db *postgres.DB) error {
+				if err := db.Uninstall(cmd.Context(), table); err != nil {
+					return err
+				}
+				if e.json {
+					return writeJSON(e.Out, map[string]string{"uninstalled": table})
+				}
+				_, err := fmt.Fprintf(e.Out, "%s is not captured any more\n", printable(table))
+				return err
+			})
+		},
+	}
+	f.register(cmd.Flags())
+	cmd.Flags().StringVar(&table, "table", "", "the table, with its schema where there is need")
+	return cmd
+}
+
+// pgStatus is what ossicle pg status prints.
+type pgStatus struct {
+	Tables     []postgres.Captured `json:"tables"`
+	LagRows    int64               `json:"lag_rows"`
+	LagSeconds float64             `json:"lag_seconds"`
+}
+
+func newPGStatus(e *env) *cobra.Command {
+	f := &storeFlags{}
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "List the captured tables, and what waits in the outbox",
+		Args:  usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.withPostgres(cmd.Context(), e, func(db *postgres.DB) error {
+				tables, err := db.Captures(cmd.Context())
+				if err != nil {
+					return err
+				}
+				lag, err := db.Outbox(nil).Lag(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if e.json {
+					return writeJSON(e.Out, pgStatus{tables, lag.Rows, lag.Age.Seconds()})
+				}
+				if err := e.printCaptures(tables...); err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(e.Out, "outbox: %d rows wait, the oldest for %.1f s\n", lag.Rows, lag.Age.Seconds())
+				return err
+			})
+		},
+	}
+	f.register(cmd.Flags())
+	return cmd
+}
+
+func (e *env) printCaptures(all ...postgres.Captured) error {
+	if e.json {
+		return writeJSON(e.Out, all)
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(e.Out, "no tables are captured")
+		return err
+	}
+	table := newTable(e.Out)
+	_, _ = fmt.Fprintln(table, "TABLE\tTOPIC\tON\tCOLUMNS\tKEY\tPROBLEM")
+	for _, c := range all {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", printable(c.Table), c.Topic, strings.Join(c.On, ","),
+			printable(strings.Join(c.Columns, ",")), printable(strings.Join(c.Key, "/")), printable(c.Problem))
+	}
+	return table.Flush()
+}
