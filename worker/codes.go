@@ -79,12 +79,22 @@ func (c CloseCode) Policy() Policy {
 		}
 	}
 	switch {
-	case c == closeProtocol, c == closeUnsupported, c == closeInvalid, c == closeTooBig:
+	case c.unreadable():
 		return Policy{Exit: ExitConfig, Meaning: "the peer cannot read our messages"}
 	case c >= 4000 && c <= 4999:
 		return Policy{Exit: ExitConfig, Meaning: "refused with an unknown code"}
 	}
 	return Policy{Retry: true, Meaning: "the connection broke"}
+}
+
+// unreadable reports whether the peer says that it cannot read our messages: the
+// next connection would go the same way.
+func (c CloseCode) unreadable() bool {
+	switch c {
+	case CloseBadFrames, closeProtocol, closeUnsupported, closeInvalid, closeTooBig:
+		return true
+	}
+	return false
 }
 
 // trimReason cuts a close reason to what a close frame holds, between runes. A

@@ -159,7 +159,7 @@ func (m *hostMachine) badFrames(now time.Time, ch channelID) {
 func (m *hostMachine) closed(now time.Time, ch channelID, code CloseCode) {
 	if m.isCandidate(ch) {
 		m.drop(ch)
-		if code == CloseBadFrames && m.rec.InstanceID == "" {
+		if code.unreadable() && m.rec.InstanceID == "" {
 			m.fail(FailureFrames, "the worker could not read our frames", CloseBadFrames)
 			return
 		}
@@ -170,7 +170,7 @@ func (m *hostMachine) closed(now time.Time, ch channelID, code CloseCode) {
 		return
 	}
 	switch {
-	case code == CloseBadFrames:
+	case code.unreadable():
 		m.unbind()
 		m.fail(FailureFrames, "the worker could not read our frames", CloseBadFrames)
 	case m.rec.State == StateReleasing && (m.rec.Reported || code == CloseReleased):

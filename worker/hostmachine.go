@@ -108,7 +108,9 @@ func (m *hostMachine) disarm(kind timerKind, ch channelID) {
 // candidates do nothing, and in a final state nothing does.
 func (m *hostMachine) step(now time.Time, ev hostEvent) []hostAction {
 	if m.gone || m.rec.State.Final() {
-		if e, ok := ev.(hostOpened); ok {
+		if e, ok := ev.(hostOpened); ok && m.gone {
+			m.do(hostClose{e.ch, closeTryLater, "another host has the session"})
+		} else if ok {
 			m.do(hostClose{e.ch, CloseSession, "the session is over"})
 		}
 		return m.take()
@@ -293,6 +295,31 @@ func (m *hostMachine) bind(now time.Time, e hostAnswered) {
 	}
 	m.rec.State = StateReadying
 	m.arm(timerReady, e.ch, now.Add(m.rec.Profile.Budgets.Ready))
+}
+
+// adopt takes over what another host has written meanwhile. A connection that
+// was bound here is not any more; candidates stay and are judged anew.
+func (m *hostMachine) adopt(now time.Time, rec Record) []hostAction {
+	if m.bound != 0 {
+		m.do(hostClose{m.bound, CloseSuperseded, "another host serves the session"})
+		m.unbind()
+	}
+	for _, kind := range []timerKind{timerDial, timerOuter, timerReconnect, timerExec, timerRelease} {
+		m.disarm(kind, 0)
+	}
+	m.rec = rec.clone()
+	switch {
+	case rec.State == StateReleasing:
+		m.arm(timerRelease, 0, rec.Deadline.Release)
+	case rec.EverRan:
+		m.rec.State = StateDetached
+		m.arm(timerExec, 0, rec.Deadline.Exec)
+	default:
+		m.rec.State = StateHandshaking
+		m.arm(timerOuter, 0, rec.Deadline.Outer)
+	}
+	m.candidateGone(now)
+	return m.take()
 }
 
 // unbind ends the rights of the bound connection, and every wait on it.

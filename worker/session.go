@@ -1,0 +1,378 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ossicle/ossicle/internal/logattr"
+)
+
+// Session is a sandbox as its host sees it: the tools of one worker process,
+// which may come and go on several connections. It is safe for concurrent use.
+type Session struct {
+	id   string
+	host *Host
+	// left is closed when this host has the session no longer: it ended, or it is
+	// another host's.
+	left chan struct{}
+
+	mu       sync.Mutex // guards what follows; held while the record is saved
+	m        *hostMachine
+	owned    bool
+	saved    Record
+	links    map[channelID]*hostLink
+	timers   map[timerID]*time.Timer
+	last     channelID
+	nextID   int64
+	pending  map[int64]pendingAnswer
+	tools    []*mcp.Tool
+	listing  *listing
+	calls    map[string]*call
+	callSeq  int64
+	changed  chan struct{} // closed and replaced with each step
+	gone     error         // why no call can be made any more
+	visitors int           // upgrades under way
+}
+
+// pendingAnswer waits for the answer to a request of ours on one connection.
+type pendingAnswer struct {
+	ch   channelID
+	take func(f frame)
+}
+
+func newSession(h *Host, rec Record, owned bool) *Session {
+	s := &Session{
+		id: rec.ID, host: h, owned: owned, saved: rec, left: make(chan struct{}), changed: make(chan struct{}),
+		links: map[channelID]*hostLink{}, timers: map[timerID]*time.Timer{},
+		pending: map[int64]pendingAnswer{}, calls: map[string]*call{},
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var acts []hostAction
+	s.m, acts = newHostMachine(rec, h.o.Image, h.o.MCPVersions, time.Now())
+	s.execute(acts)
+	return s
+}
+
+// ID is the id of the session, the only one on the channel.
+func (s *Session) ID() string { return s.id }
+
+// Record returns the session as it stands.
+func (s *Session) Record() Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.m.rec.clone()
+}
+
+// Left is closed when this host has the session no longer.
+func (s *Session) Left() <-chan struct{} { return s.left }
+
+// Running waits until tools can be called. Errors: ErrOver with the reason, or
+// that of ctx.
+func (s *Session) Running(ctx context.Context) error {
+	return s.await(ctx, func(r Record) bool { return r.State == StateRunning })
+}
+
+// await waits for a state.
+func (s *Session) await(ctx context.Context, ok func(Record) bool) error {
+	for {
+		s.mu.Lock()
+		done, gone, changed := ok(s.m.rec), s.gone, s.changed
+		s.mu.Unlock()
+		switch {
+		case done:
+			return nil
+		case gone != nil:
+			return gone
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for session %q: %w", s.id, context.Cause(ctx))
+		}
+	}
+}
+
+// Release asks the worker to end and waits for the end: its report, or the end
+// of the grace time. A release that is not forced waits for calls first. It is
+// idempotent.
+func (s *Session) Release(ctx context.Context, reason Reason) (Record, error) {
+	if !reason.Valid() {
+		return Record{}, fmt.Errorf("release session %q: the reason %q is not of the contract", s.id, reason)
+	}
+	s.feed(hostReleaseAsked{reason})
+	err := s.await(ctx, func(r Record) bool { return r.State.Final() })
+	if errors.Is(err, ErrOver) {
+		err = nil
+	}
+	return s.Record(), err
+}
+
+// WindDown has the next heartbeat answered with continue false, once no call is
+// under way.
+func (s *Session) WindDown() { s.feed(hostWindDown{}) }
+
+// CutBudgets lowers what the next heartbeat grants. Zero changes nothing; more
+// than the profile has is the profile's.
+func (s *Session) CutBudgets(idle, exec time.Duration) { s.feed(hostBudgets{idle, exec}) }
+
+// Exited says that the sandbox ended without a word, with what is known of it.
+func (s *Session) Exited(why string) { s.feed(hostExited{why}) }
+
+// feed takes one event and executes what follows.
+func (s *Session) feed(ev hostEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.feedLocked(ev)
+}
+
+func (s *Session) feedLocked(ev hostEvent) {
+	acts := s.m.step(time.Now(), ev)
+	if !s.owned && s.m.rec.State.Final() {
+		s.lose() // a guest's failure is not the session's
+		return
+	}
+	if err := s.save(); errors.Is(err, ErrConflict) || errors.Is(err, ErrUnknownSession) {
+		s.lose()
+		return
+	}
+	s.execute(acts)
+	s.loseGuest()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// save writes the record if anything changed that another host would need. A
+// store that fails is not a reason to stop: the next change tries again.
+func (s *Session) save() error {
+	rec := s.m.rec
+	if !s.owned || sameRecord(rec, s.saved) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	if err := s.host.store.Save(ctx, rec, rec.Epoch); err != nil {
+		s.host.o.Logger.WarnContext(ctx, "the session could not be saved", logattr.Session(s.id), logattr.Err(err))
+		return err
+	}
+	s.saved = rec.clone()
+	return nil
+}
+
+// sameRecord compares what must survive. Heartbeats alone are not written.
+func sameRecord(a, b Record) bool {
+	a.LastBeat, a.Beat, a.Deadline.Exec = b.LastBeat, b.Beat, b.Deadline.Exec
+	return reflect.DeepEqual(a, b)
+}
+
+// lose gives up a session that another host has.
+func (s *Session) lose() {
+	for _, l := range s.links {
+		l.close(CloseSuperseded, "another host serves the session")
+	}
+	s.execute(s.m.step(time.Now(), hostSuperseded{}))
+	s.depart(ErrConflict)
+}
+
+// abandon cuts the connections of a host that closes.
+func (s *Session) abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.links {
+		l.close(closeGoingAway, "the host ends")
+	}
+	s.m.gone = true
+	s.depart(ErrDraining)
+}
+
+// depart ends the session for this host. Calls that wait end with the reason.
+func (s *Session) depart(why error) {
+	for id, t := range s.timers {
+		t.Stop()
+		delete(s.timers, id)
+	}
+	if s.gone != nil {
+		return
+	}
+	s.gone = why
+	for _, c := range s.calls {
+		c.end(nil, why)
+	}
+	close(s.left)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.host.forget(s)
+}
+
+// execute does what the machine decided, in order; the caller holds mu.
+func (s *Session) execute(acts []hostAction) {
+	for _, a := range acts {
+		switch a := a.(type) {
+		case hostArm:
+			s.arm(a.timer, a.at)
+		case hostDisarm:
+			if t := s.timers[a.timer]; t != nil {
+				t.Stop()
+				delete(s.timers, a.timer)
+			}
+		case hostAudit:
+			s.host.audit(s.id, a.event, a.detail)
+		case hostRegister:
+			s.register(a.ch, a.tools)
+		case hostUnbound:
+			s.orphan()
+		case hostTeardown:
+			why := fmt.Errorf("%w: %s", ErrOver, s.ending())
+			s.depart(why)
+			if s.host.enter() {
+				go func() {
+					defer s.host.work.Done()
+					s.host.teardown(s.id)
+				}()
+			}
+		case hostForget:
+			s.depart(ErrDraining)
+		default:
+			s.speak(a)
+		}
+	}
+}
+
+// ending describes a final state for an error.
+func (s *Session) ending() string {
+	rec := s.m.rec
+	if rec.State == StateReleased {
+		return "released"
+	}
+	if rec.Detail == "" {
+		return string(rec.Failure)
+	}
+	return string(rec.Failure) + ": " + rec.Detail
+}
+
+func (s *Session) arm(id timerID, at time.Time) {
+	if t := s.timers[id]; t != nil {
+		t.Stop()
+	}
+	s.timers[id] = time.AfterFunc(time.Until(at), func() { s.feed(hostFired{id}) })
+}
+
+// speak writes frames and closes connections.
+func (s *Session) speak(a hostAction) {
+	switch a := a.(type) {
+	case hostSendInitialize:
+		ch := a.ch
+		s.request(ch, func(id jsontext.Value) []byte {
+			return initializeFrame(id, s.id, s.host.o.Image, s.m.rec.Profile)
+		}, func(f frame) { s.initializeAnswered(ch, f) })
+	case hostSendInitialized:
+		if l := s.links[a.ch]; l != nil {
+			l.release()
+			l.send(initializedFrame())
+		}
+	case hostSendList:
+		s.list(a.ch)
+	case hostSendRelease:
+		ch := a.ch
+		s.request(ch, func(id jsontext.Value) []byte {
+			return releaseFrame(id, releaseParams{s.id, a.reason, seconds(a.grace)})
+		}, func(f frame) { s.releaseAnswered(ch, f) })
+	case hostAnswerBeat:
+		s.write(a.ch, heartbeatAnswer(a.id, a.result))
+	case hostRefuseBeat:
+		s.write(a.ch, errorFrame(a.id, a.err))
+	case hostSendError:
+		s.write(a.ch, errorFrame(nullID, a.err))
+	case hostClose:
+		if l := s.links[a.ch]; l != nil {
+			l.release()
+			l.close(a.code, a.reason)
+		}
+	}
+}
+
+func (s *Session) write(ch channelID, b []byte) {
+	if l := s.links[ch]; l != nil {
+		l.send(b)
+	}
+}
+
+// request sends a request of ours and has take called, under mu, with its
+// answer from the same connection.
+func (s *Session) request(ch channelID, build func(id jsontext.Value) []byte, take func(frame)) (int64, bool) {
+	l := s.links[ch]
+	if l == nil {
+		return 0, false
+	}
+	s.nextID++
+	id := s.nextID
+	b := build(intID(id))
+	if len(b) > MaxMessage {
+		return 0, false
+	}
+	s.pending[id] = pendingAnswer{ch, take}
+	l.send(b)
+	return id, true
+}
+
+// visit keeps a session that is not ours while an upgrade for it is under way;
+// leave ends that.
+func (s *Session) visit() *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.visitors++
+	return s
+}
+
+func (s *Session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.visitors--
+	s.loseGuest()
+}
+
+// loseGuest drops a session that is another host's and has no connection here.
+func (s *Session) loseGuest() {
+	if !s.owned && len(s.links) == 0 && s.visitors == 0 {
+		s.lose()
+	}
+}
+
+// admit gives the session a connection that was upgraded. done is called when
+// its handshake is over, one way or the other.
+func (s *Session) admit(ws *websocket.Conn, major int, done func()) (*hostLink, context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last++
+	l, ctx := openLink(ws, &s.host.work)
+	hl := &hostLink{link: l, s: s, ch: s.last, release: sync.OnceFunc(done)}
+	s.links[hl.ch] = hl
+	s.feedLocked(hostOpened{hl.ch, major})
+	return hl, ctx
+}
+
+// serve reads a connection until it ends.
+func (s *Session) serve(ctx context.Context, l *hostLink) {
+	end := l.read(ctx, l.take)
+	l.release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.links, l.ch)
+	for id, p := range s.pending {
+		if p.ch == l.ch {
+			delete(s.pending, id)
+		}
+	}
+	if end.tooBig {
+		s.feedLocked(hostBadFrames{l.ch})
+	}
+	s.feedLocked(hostClosed{l.ch, end.code})
+}
