@@ -26,6 +26,7 @@ const (
 const (
 	watchTurn  = "This is a watch notification, not a user message. Tell the channel only if the change matters to what was asked; otherwise reply exactly NO_REPLY."
 	manyTurn   = "These are notifications, not user messages. Tell the channel only if they matter to what was asked; otherwise reply exactly NO_REPLY."
+	signalTurn = "This is a signal from another agent, not a user message. Act on it if it fits what you were asked to do, then acknowledge it; if there is nothing to tell the channel, reply exactly NO_REPLY."
 	oneAside   = "This is a notification, not a user message. Mention it only if it matters to what was asked."
 	manyAside  = "These are notifications, not user messages. Mention them only if they matter to what was asked."
 	digestHead = "Since your last message: "
@@ -65,6 +66,8 @@ func sentence(notices []Notice) string {
 	switch {
 	case source == SourceWatch && len(notices) <= maxFrames:
 		return watchTurn
+	case source == SourceSignal && len(notices) == 1:
+		return signalTurn
 	case len(notices) > 1:
 		return manyTurn
 	}

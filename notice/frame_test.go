@@ -45,7 +45,7 @@ This is a watch notification, not a user message. Tell the channel only if the c
 		"signal": {notice.Frame(signal), `<signal-event name="query" from="lead.critic">
 are you done?
 </signal-event>
-This is a signal notification, not a user message. Tell the channel only if it matters to what was asked; otherwise reply exactly NO_REPLY.`},
+This is a signal from another agent, not a user message. Act on it if it fits what you were asked to do, then acknowledge it; if there is nothing to tell the channel, reply exactly NO_REPLY.`},
 		"mixed": {notice.Frame(system, signal), `<system-event>
 restored 3 of 3 watches
 </system-event>

@@ -57,6 +57,10 @@ type Receipt struct {
 	Added bool   `json:"added"` // false: it was there already, under ID
 }
 
+// quietTime is when a quiet notice would cause a turn after all: longer than any
+// notice is kept.
+const quietTime = 20 * 365 * 24 * time.Hour
+
 // Post persists a notice, then has its agent woken. When it returns, the notice
 // is on disk and the agent's delivery has been told, both as one step: there is
 // no moment at which the delivery can come to rest without having seen it
@@ -68,6 +72,9 @@ func (in *Inbox) Post(ctx context.Context, n Notice) (Receipt, error) {
 		return Receipt{}, err
 	}
 	due := now
+	if n.Quiet {
+		due = now.Add(quietTime)
+	}
 	if n.Depth > in.o.Budget.MaxDepth {
 		due = time.Time{}
 	}

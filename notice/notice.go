@@ -60,6 +60,9 @@ type Notice struct {
 	// DedupeKey makes a second Post of the same thing change nothing. It counts
 	// per addressee; empty means the id.
 	DedupeKey string `json:"dedupe_key,omitzero"`
+	// Quiet keeps the notice from causing a turn: it is shown in one that runs
+	// anyway, by a tool's result, or by a hook. It is no part of the record.
+	Quiet bool `json:"-"`
 	// Depth counts the turns of agents that led to this notice: 0 for the world
 	// outside, one more than the causing notice's otherwise.
 	Depth int `json:"depth,omitzero"`

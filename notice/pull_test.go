@@ -95,3 +95,21 @@ func TestPullReleaseWakes(t *testing.T) {
 		equal(t, host.Shown(), []string{"n1"})
 	})
 }
+
+// A quiet notice causes no turn, and is part of one that runs anyway, whoever
+// causes it.
+func TestQuiet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		host := noticetest.NewHost("host")
+		d := newDesk(t, noticetest.NewStore(), nil, notice.Route{Waker: host})
+		d.postNotice(notice.Notice{ID: "q1", Text: "psst", Quiet: true})
+		after(6 * 24 * time.Hour)
+		equal(t, len(host.Deliveries()), 0)
+		equal(t, d.pull(nil), []string{"q1"})
+		d.postNotice(notice.Notice{ID: "q2", Text: "psst", Quiet: true})
+		d.post("n1")
+		after(time.Minute)
+		equal(t, batches(host), [][]string{{"n1"}})
+		equal(t, d.state("q2"), notice.Persisted)
+	})
+}
