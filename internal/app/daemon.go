@@ -104,7 +104,7 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err := writePlace(place, url); err != nil {
 		return errors.Join(err, server.Close(), d.abandon(ctx))
 	}
-	defer func() { _ = os.Remove(place) }()
+	defer removePlace(place, url)
 	if o.Ready != nil {
 		if err := o.Ready(url); err != nil {
 			return errors.Join(err, server.Close(), d.abandon(ctx))
@@ -206,6 +206,14 @@ func writePlace(path, url string) error {
 		return fmt.Errorf("say where sessions are served: %w", err)
 	}
 	return nil
+}
+
+// removePlace removes the file unless it names another process by now.
+func removePlace(path, url string) {
+	var p place
+	if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &p) == nil && p.URL == url {
+		_ = os.Remove(path)
+	}
 }
 
 // writeFile writes a file of JSON for us alone. It appears as a whole.

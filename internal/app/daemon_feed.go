@@ -3,12 +3,15 @@ package app
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/feedserver"
 	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/telemetry"
 	"github.com/ossicle/ossicle/internal/version"
 )
 
@@ -22,19 +25,31 @@ func (d *daemon) serveFeed(a *Agents, o *ServeOptions, tokens httpserver.StaticT
 	if d.tickets, err = access.NewTickets(secret, nil); err != nil {
 		return err
 	}
-	hooks, err := newHooks(a.config, os.Getenv, o.Feed.Hub, a.Inbox, o.Logger)
+	hooks, err := newHooks(a.config, os.Getenv, o.Feed.publisher, a.Inbox, o.Logger)
 	if err != nil {
 		return err
 	}
 	stored := httpserver.NewStoredTokens(o.Feed.Tokens, nil)
 	d.auth = httpserver.AnyOf(tokens, stored)
-	d.stream, err = feedserver.New(o.Feed.Hub, o.Feed.Hub, o.Feed.Store, &feedserver.Options{
-		Tickets: d.tickets, Recheck: stored.Recheck, Logger: o.Logger,
-	})
-	if err != nil {
+	opts := &feedserver.Options{Tickets: d.tickets, Recheck: stored.Recheck, Logger: o.Logger}
+	tel := o.Feed.telemetry
+	if tel != nil {
+		opts.Latency = tel.ObserveDelivery
+	}
+	if d.stream, err = feedserver.New(o.Feed.Hub, o.Feed.publisher, o.Feed.Store, opts); err != nil {
 		return err
 	}
 	d.routes = append(append(d.routes, d.stream.Routes()...), hooks.routes()...)
+	if tel != nil {
+		tel.Streams(func() telemetry.Streams { return telemetry.Streams(d.stream.Stats()) })
+		tel.Inbox(a.notices)
+		for i, r := range d.routes {
+			if strings.HasPrefix(r.Pattern, http.MethodPost) {
+				d.routes[i].Handler = tel.Middleware(r.Handler)
+			}
+		}
+		d.routes = append(d.routes, httpserver.Route{Pattern: "GET /metrics", Handler: forReaders(tel.Handler())})
+	}
 	if d.host, err = NewHost(o.Feed.Resources, nil, &HostOptions{
 		Name: version.Name, Instructions: feedInstructions, More: o.Feed.files, Logger: o.Logger,
 	}); err != nil {
@@ -43,6 +58,36 @@ func (d *daemon) serveFeed(a *Agents, o *ServeOptions, tokens httpserver.StaticT
 		return errors.Join(err, d.stream.Shutdown(ctx))
 	}
 	return nil
+}
+
+// notices counts the notices of all agents by state.
+func (a *Agents) notices(ctx context.Context) (map[string]int, error) {
+	agents, err := a.Inbox.Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	total := map[string]int{}
+	for _, id := range agents {
+		status, err := a.Inbox.Status(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		for state, n := range status.Counts {
+			total[string(state)] += n
+		}
+	}
+	return total, nil
+}
+
+// forReaders lets in who may read every topic: metrics name topics.
+func forReaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p, known := httpserver.PrincipalOf(r.Context()); known && !p.Rights.MayReadAll("*") {
+			httpserver.WriteProblem(w, http.StatusForbidden, "metrics name topics: they take a token that may read all topics, --read '*'")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 const feedInstructions = "Topics of an event feed: each is an event log, and the state of its keys. Watch what you need to hear of."

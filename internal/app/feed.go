@@ -11,6 +11,7 @@ import (
 	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/files"
+	"github.com/ossicle/ossicle/internal/telemetry"
 	"github.com/ossicle/ossicle/listen"
 )
 
@@ -28,6 +29,8 @@ type FeedOptions struct {
 	Data   string // data directory
 	// Encode makes the frame of an event; see feed.Options.
 	Encode func(feed.Event) []byte
+	// Telemetry measures what happens. Nil does not.
+	Telemetry *telemetry.Telemetry
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
@@ -39,6 +42,9 @@ type Feed struct {
 	Store     feed.Store
 	Tokens    access.Store
 	Resources *feed.Resources
+
+	publisher feed.Publisher // the hub, measured
+	telemetry *telemetry.Telemetry
 
 	files []listen.Source
 	down  teardown
@@ -64,20 +70,36 @@ func OpenFeed(ctx context.Context, c *config.Config, o *FeedOptions) (_ *Feed, e
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
 	f.down.push("bus", hubBudget, func(context.Context) error { return closeBus() })
-	if f.Hub, err = feed.NewHub(ctx, back.store, bus, &feed.Options{
+	f.telemetry = opts.Telemetry
+	if f.telemetry != nil {
+		f.Store, bus = f.telemetry.Store(back.store), f.telemetry.Bus(bus)
+	}
+	if f.Hub, err = feed.NewHub(ctx, f.Store, bus, &feed.Options{
 		Ring: c.Feed.Ring, Lag: c.Feed.Lag, Policy: c.Feed.Policy, Encode: opts.Encode, Logger: opts.Logger,
 	}); err != nil {
 		return nil, fmt.Errorf("open feed: %w", err)
+	}
+	f.publisher = f.Hub
+	if f.telemetry != nil {
+		f.telemetry.Hub(f.Hub)
+		f.publisher = f.telemetry.Publisher(f.Hub)
 	}
 	f.Resources = feed.NewResources(f.Hub, back.store, back.store, &feed.ResourcesOptions{Logger: opts.Logger})
 	if err := f.share(c.Feed.Files, opts.Logger); err != nil {
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
 	f.work(ctx, "hub", f.Hub.Run)
-	keeper := feed.NewKeeper(back.store, bus, c.Feed.Keep, &feed.KeeperOptions{Logger: opts.Logger})
+	keeper := feed.NewKeeper(f.Store, bus, c.Feed.Keep, &feed.KeeperOptions{Logger: opts.Logger})
 	f.work(ctx, "retention", keeper.Run)
 	if back.outbox != nil {
-		f.work(ctx, "outbox", back.outbox(bus).Run)
+		outbox := back.outbox(bus)
+		if f.telemetry != nil {
+			f.telemetry.Outbox(func(ctx context.Context) (telemetry.Backlog, error) {
+				lag, err := outbox.Lag(ctx)
+				return telemetry.Backlog(lag), err
+			})
+		}
+		f.work(ctx, "outbox", outbox.Run)
 	}
 	return f, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/feedserver"
+	"github.com/ossicle/ossicle/internal/telemetry"
 )
 
 // DefaultListen is where ossicle serve listens.
@@ -66,7 +67,14 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 	if err != nil {
 		return &usageError{err}
 	}
-	feed, err := app.OpenFeed(ctx, c, &app.FeedOptions{Store: f.store.store, Bus: f.bus, Data: f.store.data, Encode: feedserver.Encode, Logger: e.log})
+	measured, err := telemetry.New(ctx, &telemetry.Options{Logger: e.log})
+	if err != nil {
+		return &usageError{err}
+	}
+	defer func() { err = errors.Join(err, measured.Shutdown(context.WithoutCancel(ctx))) }()
+	feed, err := app.OpenFeed(ctx, c, &app.FeedOptions{
+		Store: f.store.store, Bus: f.bus, Data: f.store.data, Encode: feedserver.Encode, Telemetry: measured, Logger: e.log,
+	})
 	if err != nil {
 		return err
 	}
