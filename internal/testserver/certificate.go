@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Certificate is one for 127.0.0.1 and localhost, signed by itself.
+// Certificate is one for 127.0.0.1, localhost and other names, signed by itself.
 type Certificate struct {
 	CertFile, KeyFile string         // PEM
 	Pool              *x509.CertPool // has nothing but the certificate
 }
 
 // NewCertificate makes a certificate that is valid for an hour.
-func NewCertificate(tb testing.TB) *Certificate {
+func NewCertificate(tb testing.TB, names ...string) *Certificate {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(tb, err)
@@ -30,7 +30,7 @@ func NewCertificate(tb testing.TB) *Certificate {
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: now.Add(-time.Minute), NotAfter: now.Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: append([]string{"localhost"}, names...), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	must(tb, err)

@@ -50,6 +50,16 @@ func TestServers(t *testing.T) {
 		{"redis, TLS", func(tb testing.TB) *Server { tb.Helper(); return RedisTLS(tb, cert) }, "PING\r\n", "+PONG", config},
 		{"nats", func(tb testing.TB) *Server { tb.Helper(); return NATS(tb) }, "\r\n", "INFO ", nil},
 		{"nats, TLS", func(tb testing.TB) *Server { tb.Helper(); return NATSTLS(tb, cert) }, "\r\n", "INFO ", nil},
+		{"nginx", func(tb testing.TB) *Server {
+			tb.Helper()
+			addr := Addr(tb)
+			return Nginx(tb, addr, "server { listen "+addr+"; return 204; }")
+		}, "GET / HTTP/1.0\r\n\r\n", "HTTP/", nil},
+		{"caddy", func(tb testing.TB) *Server {
+			tb.Helper()
+			addr := Addr(tb)
+			return Caddy(tb, addr, "http://"+addr+" {\n\trespond 204\n}\n")
+		}, "GET / HTTP/1.0\r\n\r\n", "HTTP/", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
