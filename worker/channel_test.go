@@ -87,7 +87,7 @@ func TestHourOfHeartbeats(t *testing.T) {
 		}
 		p := r.start("s1", newToolbox().server, func(e *worker.Environment, _ *worker.Options) { e.Budgets.MaxExec = 3 * time.Hour })
 		start := time.Now()
-		res, err := s.CallTool(t.Context(), "exec", jsontext.Value(`{"say":"done","sleep":3600}`), nil)
+		res, err := s.CallTool(t.Context(), "exec", jsontext.Value(`{"say":"done","sleep":3605}`), nil)
 		if err != nil || textOf(res) != "done" {
 			t.Fatalf("%+v, %v", res, err)
 		}

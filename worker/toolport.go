@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -271,8 +272,9 @@ func (d *desk) expire(now time.Time) {
 }
 
 func toWireError(err error) *wireError {
-	if w, ok := err.(*jsonrpc.Error); ok { //nolint:errorlint // the server's own error, not a wrapped one
-		return &wireError{w.Code, w.Message, jsontext.Value(w.Data)}
+	var w *jsonrpc.Error
+	if errors.As(err, &w) {
+		return &wireError{w.Code, err.Error(), jsontext.Value(w.Data)}
 	}
 	return &wireError{Code: codeInternal, Message: err.Error()}
 }
