@@ -18,6 +18,7 @@ import (
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/listen"
+	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -30,7 +31,11 @@ type EarsOptions struct {
 	Channel bool
 	// StatePath keeps watches over restarts; empty keeps none.
 	StatePath string
-	Logger    *slog.Logger
+	// Session is the collaboration session that the agent joins; without one it
+	// can by a tool. Limits are its own.
+	Session string
+	Limits  mailbox.Limits
+	Logger  *slog.Logger
 }
 
 // Ears is ossicle as one MCP server in an agent that somebody else started: the
@@ -41,6 +46,7 @@ type Ears struct {
 	client   *Client
 	server   *mcpserver.Server
 	channel  *wake.ClaudeChannel // nil without
+	seat     *seat
 	agent    string
 	log      *slog.Logger
 	down     teardown
@@ -85,16 +91,26 @@ func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o 
 	if o.StatePath != "" {
 		e.client.Watches.Restore(ctx)
 	}
+	e.seat = e.newSeat(ctx, c, &o)
 	if err = e.serve(append(code.Tools(ctx), inboxTools(e.delivery.Inbox, o.Agent)...)); err != nil {
 		return nil, err
 	}
-	return e, nil
+	e.down.push("signals", mailboxBudget, e.seat.close)
+	if o.Session != "" {
+		err = e.seat.join(ctx, o.Session)
+	}
+	return e, err
 }
 
 func (e *Ears) serve(tools []agent.Tool) error {
 	sources := listen.NewRegistry(&listen.RegistryOptions{Logger: e.log})
 	e.down.push("sources", registryBudget, func(context.Context) error { sources.Close(); return nil })
-	opts := &mcpserver.Options{Name: version.Name, Instructions: agent.SystemPrompt(agent.Briefing{CodeMode: true, Watches: true}), Logger: e.log}
+	if err := sources.Mount(mcpserver.SignalSource(e.seat.Seat)); err != nil {
+		return err
+	}
+	opts := &mcpserver.Options{
+		Name: version.Name, Instructions: agent.SystemPrompt(agent.Briefing{CodeMode: true, Watches: true, Extra: signalsBriefing}), Logger: e.log,
+	}
 	if e.channel != nil {
 		opts.Configure = e.channel.Options
 	}
@@ -102,6 +118,7 @@ func (e *Ears) serve(tools []agent.Tool) error {
 	for i, t := range tools {
 		mounted[i] = mount(t)
 	}
+	mounted = append(mounted, mcpserver.SignalTools(e.seat.Seat)...)
 	server, err := mcpserver.New(sources, listen.NewHub(sources, &listen.HubOptions{Logger: e.log}), mounted, opts)
 	if err != nil {
 		return err

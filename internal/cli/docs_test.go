@@ -80,6 +80,7 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), fmt.Errorf("subscribe: %w", &listen.EndError{Reason: listen.EndFailed}), exitFailure},
 		{t.Context(), &watch.VersionError{}, exitRefused},
 		{t.Context(), errWatchesFailed, exitRefused},
+		{t.Context(), fmt.Errorf("wait: %w", errNoSignal), exitTimeout},
 		{ended, fmt.Errorf("read: %w", context.Canceled), exitInterrupted},
 		{ended, nil, exitOK},
 	} {

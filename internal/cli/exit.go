@@ -6,6 +6,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/listen"
+	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -20,6 +21,7 @@ const (
 	exitUnreachable = 4   // a server could not be reached
 	exitRefused     = 5   // a watch was refused or cannot be had, or every watch failed
 	exitAgent       = 6   // an agent could not be started, or its turn failed
+	exitTimeout     = 124 // what was waited for did not come in time
 	exitInterrupted = 130 // ended by a signal before it was done
 )
 
@@ -35,6 +37,7 @@ var exitTable = []struct {
 	{exitUnreachable, "a server could not be reached"},
 	{exitRefused, "a watch was refused or cannot be had, or every watch failed"},
 	{exitAgent, "an agent could not be started, or its turn failed"},
+	{exitTimeout, "what was waited for did not come in time"},
 	{exitInterrupted, "ended by a signal before it was done"},
 }
 
@@ -83,10 +86,12 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),
-		errors.As(err, &nobody), errors.As(err, &invalid):
+		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)):
 		return exitUsage
 	case errors.Is(err, errUnobserved):
 		return exitUnobserved
+	case errors.Is(err, errNoSignal):
+		return exitTimeout
 	case unreachable(err), errors.Is(err, errUnreachable):
 		return exitUnreachable
 	case errors.As(err, &version), errors.As(err, &refused), errors.As(err, &route), errors.Is(err, errWatchesFailed):

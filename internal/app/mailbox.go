@@ -1,0 +1,271 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/files"
+	"github.com/ossicle/ossicle/internal/sqlite"
+	"github.com/ossicle/ossicle/mailbox"
+)
+
+// Places of collaboration sessions in the data directory.
+const (
+	collaborationDir = "collaboration"
+	sessionFile      = "session.db"
+	identityDir      = "agents"
+)
+
+// mailboxBudget bounds the end of a collaboration session.
+const mailboxBudget = 10 * time.Second
+
+// maxIdentity bounds the file of an identity, in bytes.
+const maxIdentity = 4 << 10
+
+// Collaborations are the sessions of agents that a data directory keeps. A process
+// opens each once, however many of its agents take part.
+type Collaborations struct {
+	dir string
+	o   mailbox.Options
+
+	mu   sync.Mutex
+	open map[string]*Collaboration
+}
+
+// NewCollaborations returns the sessions below a data directory; empty means that
+// of the configuration.
+func NewCollaborations(c *config.Config, data string, limits mailbox.Limits, log *slog.Logger) *Collaborations {
+	if data == "" {
+		data = c.Home
+	}
+	return &Collaborations{
+		dir: filepath.Join(data, collaborationDir), o: mailbox.Options{Limits: limits, Logger: log}, open: map[string]*Collaboration{},
+	}
+}
+
+// Collaboration is one open session. Who has opened it closes it.
+type Collaboration struct {
+	*mailbox.Session
+
+	all   *Collaborations
+	dir   string
+	users int
+	down  teardown
+}
+
+// Open opens a session, which it makes if it does not exist. An empty id makes a
+// new one.
+func (c *Collaborations) Open(ctx context.Context, id string) (_ *Collaboration, err error) {
+	if id == "" {
+		id = mailbox.NewSessionID(time.Now())
+	}
+	if err := mailbox.CheckSession(id); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := c.open[id]; x != nil {
+		x.users++
+		return x, nil
+	}
+	x := &Collaboration{all: c, dir: filepath.Join(c.dir, id), users: 1}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, x.down.run(context.WithoutCancel(ctx)))
+		}
+	}()
+	if err := os.MkdirAll(filepath.Join(x.dir, identityDir), 0o700); err != nil {
+		return nil, fmt.Errorf("open session %s: %w", id, err)
+	}
+	store, err := sqlite.OpenMailbox(ctx, filepath.Join(x.dir, sessionFile))
+	if err != nil {
+		return nil, err
+	}
+	x.down.push("session store", storeBudget, func(context.Context) error { return store.Close() })
+	bell, err := sqlite.OpenMailboxBell(ctx, store, files.Touched)
+	if err != nil {
+		return nil, err
+	}
+	if x.Session, err = mailbox.Open(ctx, id, store, bell, &c.o); err != nil {
+		return nil, err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	go func() { ended <- x.Run(run) }()
+	x.down.push("session", storeBudget, func(context.Context) error {
+		stop()
+		return <-ended
+	})
+	c.open[id] = x
+	return x, nil
+}
+
+// Close closes the session when the last one who opened it does.
+func (x *Collaboration) Close(ctx context.Context) error {
+	x.all.mu.Lock()
+	defer x.all.mu.Unlock()
+	if x.users--; x.users > 0 {
+		return nil
+	}
+	delete(x.all.open, x.ID())
+	return x.down.run(ctx)
+}
+
+// Join makes an agent a member for as long as this process lives, or until leave
+// is called. Of several processes that want one id, one gets it, and the others a
+// *mailbox.ConflictError. Who is started again after a crash has it at once.
+func (x *Collaboration) Join(ctx context.Context, r mailbox.Registration) (_ *mailbox.Member, leave func(context.Context), err error) {
+	if err := mailbox.CheckAgent(r.Agent); err != nil {
+		return nil, nil, err
+	}
+	release, err := holdFile(filepath.Join(x.dir, identityDir, r.Agent+".lock"))
+	if errors.Is(err, errHeld) {
+		return nil, nil, &mailbox.ConflictError{Agent: r.Agent, Since: time.Now()}
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("join session: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	if r.Run, err = x.identity(r.Agent); err != nil {
+		return nil, nil, err
+	}
+	m, err := x.Session.Join(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return m, func(ctx context.Context) {
+		_ = m.Leave(ctx) // who cannot say so becomes stale
+		release()
+	}, nil
+}
+
+// Enter makes an agent a member for one command.
+func (x *Collaboration) Enter(ctx context.Context, agent string) (_ *mailbox.Member, err error) {
+	r := mailbox.Registration{Agent: agent, Harness: "cli"}
+	if err := mailbox.CheckAgent(agent); err != nil {
+		return nil, err
+	}
+	if r.Run, err = x.identity(agent); err != nil {
+		return nil, err
+	}
+	return x.Session.Enter(ctx, r)
+}
+
+// identity is what the file of an agent says: who can read it is the agent.
+type identity struct {
+	Agent string `json:"agent"`
+	Run   string `json:"run"`
+}
+
+// identity returns the run token of an agent of this data directory, which it
+// makes if there is none. Of several processes that do so at once, all get the same.
+func (x *Collaboration) identity(agent string) (run string, err error) {
+	path := filepath.Join(x.dir, identityDir, agent+".json")
+	fail := func(err error) (string, error) { return "", fmt.Errorf("read identity of agent %q: %w", agent, err) }
+	for range 2 {
+		id, err := readIdentity(path)
+		if err == nil {
+			return id.Run, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fail(err)
+		}
+		if err := makeIdentity(path, identity{Agent: agent, Run: mailbox.NewRunToken()}); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fail(err)
+		}
+	}
+	return fail(fs.ErrNotExist)
+}
+
+func readIdentity(path string) (id identity, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return id, err
+	}
+	if info.Size() > maxIdentity {
+		return id, fmt.Errorf("%s has %d bytes", path, info.Size())
+	}
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &id)
+	}
+	if err == nil && id.Run == "" {
+		err = fmt.Errorf("%s names no run; remove it, and the agent becomes a new one", path)
+	}
+	return id, err
+}
+
+// makeIdentity writes the file as a whole, unless there is one.
+func makeIdentity(path string, id identity) error {
+	text, err := json.Marshal(id)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".identity.*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Link(f.Name(), path)
+	}
+	return errors.Join(err, os.Remove(f.Name()))
+}
+
+// Seated is an agent that was registered from a data directory.
+type Seated struct {
+	Session string `json:"session"`
+	Agent   string `json:"agent"`
+}
+
+// Known lists the agents that were registered from the data directory, the newest
+// session first: those of one session, or of all where it is empty.
+func (c *Collaborations) Known(session string) ([]Seated, error) {
+	sessions := []string{session}
+	if session == "" {
+		entries, err := os.ReadDir(c.dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		sessions = sessions[:0]
+		for _, e := range entries {
+			if mailbox.CheckSession(e.Name()) == nil {
+				sessions = append(sessions, e.Name())
+			}
+		}
+		slices.Reverse(sessions)
+	} else if err := mailbox.CheckSession(session); err != nil {
+		return nil, err
+	}
+	var all []Seated
+	for _, s := range sessions {
+		entries, err := os.ReadDir(filepath.Join(c.dir, s, identityDir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			if agent, ok := strings.CutSuffix(e.Name(), ".json"); ok && mailbox.CheckAgent(agent) == nil {
+				all = append(all, Seated{s, agent})
+			}
+		}
+	}
+	return all, nil
+}
+
+// errHeld says that another process holds a file.
+var errHeld = errors.New("another process holds it")
