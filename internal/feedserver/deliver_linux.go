@@ -189,7 +189,12 @@ func (sh *shard) end(st *stream, chunk []byte) {
 	if !st.bare {
 		b = append(b, endChunk...)
 	}
-	if len(b) == 0 || sh.write(st, b, true) {
+	done := len(b) == 0 || sh.write(st, b, true)
+	if st.tls != nil && !st.closed.Load() {
+		_ = st.tls.CloseWrite() // so that nobody takes it for a cut
+		done = len(st.pending) == 0
+	}
+	if done {
 		sh.release(st)
 	}
 }
@@ -197,6 +202,25 @@ func (sh *shard) end(st *stream, chunk []byte) {
 // write writes, and reports whether that was all. What is left is kept, and the
 // deadline for it begins. A buffer that is not shared is used again by the shard.
 func (sh *shard) write(st *stream, b []byte, shared bool) bool {
+	if st.tls == nil {
+		return sh.put(st, b, shared)
+	}
+	if _, err := st.tls.Write(b); err != nil {
+		sh.release(st)
+	}
+	return !st.closed.Load() && len(st.pending) == 0
+}
+
+// put is write below TLS, which may make several of one.
+func (sh *shard) put(st *stream, b []byte, shared bool) bool {
+	if st.closed.Load() {
+		return false
+	}
+	if len(st.pending) > 0 {
+		st.pending = append(st.pending, b...)
+		sh.d.s.counts.queued.Add(int64(len(b)))
+		return false
+	}
 	n, ok := sh.send(st, b)
 	if !ok || n == len(b) {
 		return ok

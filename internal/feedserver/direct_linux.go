@@ -2,17 +2,13 @@ package feedserver
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
+	"crypto/tls"
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
@@ -73,6 +69,11 @@ func (d *direct) serve(w http.ResponseWriter, r *http.Request, want wanted) bool
 	if err != nil {
 		return false
 	}
+	// TLS stays, and writes to the shard.
+	if secure, ok := conn.(*tls.Conn); ok {
+		st.tls = secure
+		conn = httpserver.ConnOf(r.Context()).Divert(st.sealed)
+	}
 	st.fd, err = takeFD(conn, 2*s.o.WriteTime)
 	if err != nil {
 		s.log.WarnContext(r.Context(), "a connection cannot be taken over", logattr.Err(err))
@@ -87,36 +88,6 @@ func (d *direct) serve(w http.ResponseWriter, r *http.Request, want wanted) bool
 	adopted = true
 	st.shard.adopt(st)
 	return true
-}
-
-// takeFD takes a socket out of the runtime's poller, which would keep buffers
-// and addresses for it. The connection is closed in any case; the descriptor that
-// is returned is another one of the same socket, which does not block.
-func takeFD(conn net.Conn, lost time.Duration) (fd int, err error) {
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	c, ok := conn.(syscall.Conn)
-	if !ok {
-		return -1, fmt.Errorf("take connection: %T has no descriptor", conn)
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return -1, fmt.Errorf("take connection: %w", err)
-	}
-	var dupErr error
-	if err := raw.Control(func(old uintptr) {
-		if fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); dupErr == nil {
-			boundFD(fd)
-			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
-			// A peer that vanished is noticed by what it does not confirm.
-			_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(lost.Milliseconds()))
-		}
-	}); err != nil {
-		return -1, fmt.Errorf("take connection: %w", err)
-	}
-	if dupErr != nil {
-		return -1, fmt.Errorf("take connection: %w", dupErr)
-	}
-	return fd, nil
 }
 
 // sweep has every shard look for streams whose grant is over.

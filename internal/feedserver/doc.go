@@ -2,12 +2,13 @@
 // (server-sent events), a long poll for proxies that buffer, topics, and tickets
 // for browsers. docs/reference/feed-http.md is its contract.
 //
-// A stream takes one of two ways. On plain HTTP/1 and Linux the connection is
-// taken over from net/http, and costs a descriptor, a place in the hub and a
-// small struct: no goroutine, no buffers. A few shards, each one goroutine, write
-// frames that all subscribers share to sockets that never block, and an epoll
-// instance for each says who has gone away and who can be written to again.
-// Everywhere else the handler's own goroutine does the same with net/http.
+// A stream takes one of two ways. On HTTP/1 and Linux the connection is taken
+// over from net/http, and costs a descriptor, a place in the hub and a small
+// struct: no goroutine, no buffers; over TLS its keys besides. A few shards, each
+// one goroutine, write frames that all subscribers share to sockets that never
+// block, and an epoll instance for each says who has gone away and who can be
+// written to again. On HTTP/2, and on other systems, the handler's own goroutine
+// does the same with net/http.
 //
 // Buffers and what happens when they are full:
 //

@@ -43,10 +43,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			h.Set("Connection", "close")
 		}
 	}
-	if s.direct != nil && r.ProtoMajor == 1 && r.TLS == nil {
-		if s.direct.serve(w, r, want) {
-			return
-		}
+	if s.direct != nil && r.ProtoMajor == 1 && httpserver.ConnOf(r.Context()) != nil && s.direct.serve(w, r, want) {
+		return
 	}
 	s.serveStandard(w, r, want)
 }

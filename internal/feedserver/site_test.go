@@ -3,6 +3,7 @@ package feedserver_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -38,7 +39,10 @@ type site struct {
 	url   string
 	addr  string
 	c     *http.Client
-	end   func() // once: ends the server and waits
+	end   func() // ends the server and waits; once
+	set   setup
+	// direct: streams come by connections that are taken over.
+	direct bool
 }
 
 type setup struct {
@@ -46,24 +50,35 @@ type setup struct {
 	feed  feedserver.Options
 	http  httpserver.Options
 	store feed.Store // default: in memory
+	other *feed.Hub  // whose life is the test's
 }
 
 func newSite(t testing.TB, set setup) *site {
 	t.Helper()
-	s := &site{t: t, store: feedtest.NewMemory(), c: &http.Client{Transport: &http.Transport{}}}
+	s := &site{t: t, store: feedtest.NewMemory()}
 	if set.store == nil {
 		set.store = s.store
 	}
+	s.set = set
 	if set.hub.Encode == nil {
 		set.hub.Encode = feedserver.Encode
 	}
 	var err error
-	if s.hub, err = feed.NewHub(t.Context(), set.store, nil, &set.hub); err != nil {
+	if s.hub = set.other; s.hub == nil {
+		s.hub, err = feed.NewHub(t.Context(), set.store, nil, &set.hub)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	hubEnded := make(chan error, 1)
-	go func() { hubEnded <- s.hub.Run(ctx) }()
+	go func() {
+		if set.other != nil {
+			hubEnded <- nil
+			return
+		}
+		hubEnded <- s.hub.Run(ctx)
+	}()
 	if s.feed, err = feedserver.New(s.hub, s.hub, set.store, &set.feed); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +104,6 @@ func newSite(t testing.TB, set setup) *site {
 		}
 		ended = true
 		stop()
-		s.c.CloseIdleConnections()
 		if err := <-served; err != nil {
 			t.Errorf("HTTP: %v", err)
 		}
@@ -99,6 +113,7 @@ func newSite(t testing.TB, set setup) *site {
 		}
 	}
 	t.Cleanup(s.end)
+	s.c = s.client(ways[0])
 	return s
 }
 
@@ -233,4 +248,14 @@ func eventually(t testing.TB, what string, ok func() bool) {
 			t.Fatalf("not in time: %s", what)
 		}
 	}
+}
+
+// raw opens a connection, below HTTP.
+func (s *site) raw(w way) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", s.addr)
+	if err == nil && w.tls {
+		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // our own server
+		return secure, secure.HandshakeContext(s.t.Context())
+	}
+	return conn, err
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // boundSocket bounds what the kernel takes for a stream.
-func boundSocket(conn net.Conn) {
+func boundSocket(conn net.Conn, _ time.Duration) {
 	if c, ok := conn.(*net.TCPConn); ok {
 		_ = c.SetWriteBuffer(sendBuffer)
 	}

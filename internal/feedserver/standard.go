@@ -50,7 +50,7 @@ func (s *Server) serveStandard(w http.ResponseWriter, r *http.Request, want want
 	s.counts.streams.Add(1)
 	defer s.counts.streams.Add(-1)
 	if conn := httpserver.ConnOf(r.Context()); conn != nil {
-		boundSocket(conn)
+		boundSocket(conn, 2*s.o.WriteTime)
 	}
 	at := start(want, st.sub)
 	st.told = st.sub.Position().ID

@@ -2,6 +2,8 @@ package feedserver
 
 import (
 	"bytes"
+	"crypto/tls"
+	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -40,7 +42,8 @@ type stream struct {
 	serial     uint32
 	slot       int32
 	fd         int
-	pending    []byte // what is left of a write
+	tls        *tls.Conn // nil in the clear
+	pending    []byte    // what is left of a write
 	prev, next *stream
 	told       int64 // the last id that the client knows
 	wrote      int64 // time of the last write, in ms
@@ -65,6 +68,15 @@ func (st *stream) mark(m uint32) {
 	if st.marks.Or(m|markQueued)&markQueued == 0 {
 		st.shard.push(st)
 	}
+}
+
+// sealed takes what TLS made of a write of the shard.
+func (st *stream) sealed(b []byte) (int, error) {
+	st.shard.put(st, b, false)
+	if st.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	return len(b), nil
 }
 
 // head is the head of the response and the beginning of its body.

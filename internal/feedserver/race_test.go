@@ -1,0 +1,5 @@
+//go:build race
+
+package feedserver_test
+
+const raceEnabled = true
