@@ -83,6 +83,14 @@ func hostFlags(parent int) string {
 	return "no"
 }
 
+func alive(pid int) bool {
+	if pid <= 0 {
+		return false
+	}
+	p, err := os.FindProcess(pid)
+	return err == nil && p.Signal(syscall.Signal(0)) == nil
+}
+
 // DoctorChannel finds out what keeps notices from running sessions of Claude
 // Code: what their channels in the data directory know, and how Claude Code is
 // set up.
@@ -93,7 +101,7 @@ func DoctorChannel(ctx context.Context, c *config.Config, data string, setup wak
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		var s earsState
-		if err != nil || json.Unmarshal(text, &s) != nil || s.PID <= 0 || syscall.Kill(s.PID, 0) != nil {
+		if err != nil || json.Unmarshal(text, &s) != nil || !alive(s.PID) {
 			continue // of one that was killed
 		}
 		agent := strings.TrimSuffix(filepath.Base(path), ".json")

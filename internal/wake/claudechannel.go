@@ -31,8 +31,9 @@ const (
 // dropped in silence; so it proves notice.Notified and no more. That the model
 // saw it, a call of one of our tools can tell.
 type ClaudeChannel struct {
-	agent string
-	ready func()
+	agent   string
+	ready   func()
+	changed func() // the state has
 
 	mu      sync.Mutex
 	conn    *channelConn
@@ -54,7 +55,7 @@ func NewClaudeChannel(agent string, ready func()) *ClaudeChannel {
 	if ready == nil {
 		ready = func() {}
 	}
-	return &ClaudeChannel{agent: agent, ready: ready}
+	return &ClaudeChannel{agent: agent, ready: ready, changed: func() {}}
 }
 
 // Options makes a server one that Claude Code takes for a channel: it declares
@@ -132,6 +133,7 @@ func (c *ClaudeChannel) Wake(ctx context.Context, d notice.Delivery, _ func(noti
 			c.pushes++
 		}
 		c.mu.Unlock()
+		c.changed()
 		written <- err
 	})
 	select {
@@ -145,24 +147,50 @@ func (c *ClaudeChannel) Wake(ctx context.Context, d notice.Delivery, _ func(noti
 	}
 }
 
-// Doctor implements notice.Doctor.
-func (c *ClaudeChannel) Doctor(ctx context.Context) []notice.Check {
-	err := c.Reach(ctx, c.agent)
-	var busy *notice.BusyError
-	switch {
-	case errors.As(err, &busy):
-		return []notice.Check{bad("session", busy.Reason, "restart the session")}
-	case err != nil:
-		return []notice.Check{bad("session", err.Error(), "start Claude Code with this server in its MCP configuration, as a stdio server")}
-	}
-	checks := []notice.Check{ok("session")}
+// ChannelState is what a channel knows of its host.
+type ChannelState struct {
+	Connected bool   `json:"connected"`
+	Client    string `json:"client,omitzero"`   // as the host names itself
+	Protocol  string `json:"protocol,omitzero"` // MCP revision; empty: no handshake yet
+	Pushes    int    `json:"pushes"`            // since the host last called a tool
+	Stuck     bool   `json:"stuck,omitzero"`    // the host does not read
+}
+
+// State returns what the channel knows now.
+func (c *ClaudeChannel) State() ChannelState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !strings.Contains(strings.ToLower(c.client.Name), "claude") {
-		checks = append(checks, bad("client", fmt.Sprintf("%q is not known to take channels", c.client.Name), "use another adapter for this host"))
+	return ChannelState{
+		Connected: c.conn != nil, Client: notice.Plain(c.client.Name+" "+c.client.Version, 100), Protocol: c.version, Pushes: c.pushes, Stuck: c.writing,
 	}
-	if c.pushes > 2 {
-		checks = append(checks, bad("pushes", fmt.Sprintf("the client called no tool after %d pushes: it may drop them", c.pushes),
+}
+
+// Follow has changed called after every change of the state. It must be called
+// before the server is connected.
+func (c *ClaudeChannel) Follow(changed func()) { c.changed = changed }
+
+// Doctor implements notice.Doctor.
+func (c *ClaudeChannel) Doctor(context.Context) []notice.Check { return c.State().Checks() }
+
+// Checks says what keeps a session from hearing.
+func (s ChannelState) Checks() []notice.Check {
+	const fix = "start Claude Code with this server in its MCP configuration, as a stdio server"
+	switch {
+	case !s.Connected:
+		return []notice.Check{bad("session", "no client is connected", fix)}
+	case s.Protocol == "":
+		return []notice.Check{bad("session", "the client has not finished its handshake (initialize)", fix)}
+	case s.Protocol >= firstModern:
+		return []notice.Check{bad("session", fmt.Sprintf("the client speaks MCP %s, which has no channels", s.Protocol), fix)}
+	case s.Stuck:
+		return []notice.Check{bad("session", "the client does not read", "restart the session")}
+	}
+	checks := []notice.Check{ok("session")}
+	if !strings.Contains(strings.ToLower(s.Client), "claude") {
+		checks = append(checks, bad("client", fmt.Sprintf("%q is not known to take channels", s.Client), "use another adapter for this host"))
+	}
+	if s.Pushes > 2 {
+		checks = append(checks, bad("pushes", fmt.Sprintf("the client called no tool after %d pushes: it may drop them", s.Pushes),
 			"start Claude Code with --channels, or --dangerously-load-development-channels server:NAME; it needs a claude.ai or Console login, and an organisation must allow channels"))
 	}
 	return checks
@@ -182,6 +210,7 @@ func (t *channelTransport) Connect(ctx context.Context) (mcp.Connection, error) 
 	t.channel.mu.Lock()
 	t.channel.conn, t.channel.version, t.channel.client = conn, "", mcp.Implementation{}
 	t.channel.mu.Unlock()
+	t.channel.changed()
 	return conn, nil
 }
 
@@ -225,13 +254,18 @@ func (c *channelConn) heard(req *jsonrpc.Request) {
 		c.channel.mu.Lock()
 		c.channel.version = version
 		c.channel.mu.Unlock()
+		c.channel.changed()
 		if version != "" {
 			c.channel.ready()
 		}
 	case "tools/call":
 		c.channel.mu.Lock()
+		pushed := c.channel.pushes > 0
 		c.channel.pushes = 0
 		c.channel.mu.Unlock()
+		if pushed {
+			c.channel.changed()
+		}
 	}
 }
 

@@ -3,14 +3,10 @@ package wake
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/go-json-experiment/json"
 
 	"github.com/ossicle/ossicle/notice"
 )
@@ -80,18 +76,9 @@ type hookSettings struct {
 // hookedEvents returns the events of a file at which a digest is printed, in
 // order.
 func hookedEvents(path string) ([]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxSettings))
-	if err != nil {
-		return nil, err
-	}
 	var s hookSettings
-	if json.Unmarshal(b, &s) != nil {
-		return nil, errors.New("it cannot be read as settings with hooks")
+	if err := readSettings(path, &s); err != nil {
+		return nil, err
 	}
 	var events []string
 	for event, groups := range s.Hooks {
