@@ -49,7 +49,7 @@ func literals(all []string) string {
 	for i, s := range all {
 		quoted[i] = literal(s)
 	}
-	return `ARRAY[` + strings.Join(quoted, ", ") + `]::text[]`
+	return `ARRAY[` + strings.Join(quoted, ", ") + `]::pg_catalog.text[]`
 }
 
 func code(err error) string {
@@ -204,71 +204,118 @@ func (p *planned) trigger(name, on, each, function string) []string {
 	}
 }
 
-// plain are the types whose text does not depend on the settings of a session.
-var plain = []string{"int2", "int4", "int8", "numeric", "text", "varchar", "bpchar", "bool", "uuid", "json", "jsonb", "enum", "name"}
+// plain are the types whose text does not depend on the settings of a session,
+// short those of them that make keys as they are.
+var (
+	plain = []string{"int2", "int4", "int8", "uuid", "bool", "numeric", "text", "varchar", "bpchar", "json", "jsonb", "enum", "name"}
+	short = plain[:5]
+)
 
-// function is the trigger's. It takes the columns by name, which costs least. If
-// that fails, because a column has changed since, it takes what it finds by
-// those names in the row as a whole; and if that fails too, it tells the key, or
-// only that there was a change. It never fails for what is in the row.
+// function is the trigger's. It runs in the writer's transaction, once for each
+// row, so what it usually does is little: two expressions and an insert.
+//
+// It never fails for what is in the row. If the columns cannot be taken, because
+// one has changed since, or make too large an event, it takes what it finds by
+// their names in the row as a whole; and if that cannot be done either, it tells
+// the key, or only that there was a change. The blocks that catch errors write
+// nothing, so they cost no transaction ids.
+//
+// It runs with the rights of its owner, so nothing in it may depend on the
+// writer's search path. Where the path is set for the function, that alone costs
+// as much as the insert; so each name says its schema, operators too, and the
+// path is set only where other settings have to be.
 func (p *planned) function(name string) string {
-	settings := `SET search_path = pg_catalog, pg_temp`
+	settings := ""
 	if slices.ContainsFunc(slices.Concat(p.Columns, p.Key), func(c string) bool { return !slices.Contains(plain, p.columns[c]) }) {
-		settings += ` SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' SET extra_float_digits = 1`
+		settings = "SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO' SET intervalstyle = 'postgres' SET bytea_output = 'hex' SET extra_float_digits = 1 "
 	}
+	after, before := object("NEW", p.Columns), object("OLD", p.Columns)
 	body := fmt.Sprintf(`
 DECLARE
-    k text;
-    n jsonb;
-    o jsonb;
-    failed boolean := false;
+    k pg_catalog.text;
+    body pg_catalog.text;
+    n pg_catalog.jsonb;
+    o pg_catalog.jsonb;
+    failed pg_catalog.bool;
 BEGIN
-    IF TG_OP <> 'TRUNCATE' THEN
+    IF TG_OP OPERATOR(pg_catalog.=) 'INSERT' THEN%s
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'UPDATE' THEN%s
+    ELSIF TG_OP OPERATOR(pg_catalog.=) 'DELETE' THEN%s
+    ELSE
+        INSERT INTO ossicle.feed_outbox (topic, type, key, data) VALUES (%s, 'truncate', '', %s);
+    END IF;
+    %s
+    RETURN NULL;
+END `,
+		p.branch(Insert, key("NEW", p.Key), after, ""), p.branch(Update, key("NEW", p.Key), after, before), p.branch(Delete, key("OLD", p.Key), "", before),
+		literal(p.Topic), p.data("truncate", "", ""), p.bell())
+	return fmt.Sprintf("CREATE OR REPLACE FUNCTION %s RETURNS trigger\nLANGUAGE plpgsql SECURITY DEFINER %sAS %s", name, settings, dollars(body))
+}
+
+// branch is what the function does for one kind of change.
+func (p *planned) branch(op, key, after, before string) string {
+	row, whole := "NEW", ""
+	if after == "" {
+		row = "OLD"
+	}
+	if after != "" {
+		whole += "n := ossicle.feed_pick(pg_catalog.to_jsonb(NEW), " + literals(p.Columns) + "); "
+	}
+	if before != "" {
+		whole += "o := ossicle.feed_pick(pg_catalog.to_jsonb(OLD), " + literals(p.Columns) + "); "
+	}
+	clean := "k"
+	if slices.ContainsFunc(p.Key, func(c string) bool { return !slices.Contains(short, p.columns[c]) }) {
+		clean = "ossicle.feed_key(k)"
+	}
+	return fmt.Sprintf(`
         BEGIN
-            IF TG_OP <> 'DELETE' THEN
-                n := %[1]s;
-                k := %[3]s;
-            END IF;
-            IF TG_OP = 'DELETE' THEN
-                o := %[2]s;
-                k := %[4]s;
-            ELSIF TG_OP = 'UPDATE' THEN
-                o := %[2]s;
-            END IF;
+            k := %s;
+            body := %s;
         EXCEPTION WHEN OTHERS THEN
+            body := NULL;
+        END;
+        IF pg_catalog.octet_length(body) OPERATOR(pg_catalog.<=) %d THEN
+            INSERT INTO ossicle.feed_outbox (topic, type, key, data) VALUES (%s, '%s', COALESCE(%s, ''), body);
+        ELSE
             BEGIN
-                n := NULL;
-                o := NULL;
-                IF TG_OP <> 'DELETE' THEN
-                    n := ossicle.feed_pick(to_jsonb(NEW), %[5]s);
-                    k := array_to_string(ARRAY(SELECT to_jsonb(NEW) ->> x FROM unnest(%[6]s) x), '/');
-                END IF;
-                IF TG_OP = 'DELETE' THEN
-                    o := ossicle.feed_pick(to_jsonb(OLD), %[5]s);
-                    k := array_to_string(ARRAY(SELECT to_jsonb(OLD) ->> x FROM unnest(%[6]s) x), '/');
-                ELSIF TG_OP = 'UPDATE' THEN
-                    o := ossicle.feed_pick(to_jsonb(OLD), %[5]s);
-                END IF;
+                %sk := COALESCE(k, ossicle.feed_join(pg_catalog.to_jsonb(%s), %s));
             EXCEPTION WHEN OTHERS THEN
                 n := NULL;
                 o := NULL;
                 failed := true;
             END;
-        END;
-        IF failed THEN
-            BEGIN
-                k := CASE TG_OP WHEN 'DELETE' THEN %[4]s ELSE %[3]s END;
-            EXCEPTION WHEN OTHERS THEN
-                k := NULL;
-            END;
-        END IF;
-    END IF;
-    PERFORM ossicle.feed_record(%[7]s, %[8]s, lower(TG_OP), k, n, o, failed, %[9]t);
-    RETURN NULL;
-END `,
-		object("NEW", p.Columns), object("OLD", p.Columns), key("NEW", p.Key), key("OLD", p.Key),
-		literals(p.Columns), literals(p.Key), literal(p.Topic), literal(p.label()), !p.Silent)
-	return fmt.Sprintf("CREATE OR REPLACE FUNCTION %s RETURNS trigger\nLANGUAGE plpgsql SECURITY DEFINER %s AS %s", name, settings, dollars(body))
+            PERFORM ossicle.feed_record(%s, %s, '%s', k, n, o, failed);
+        END IF;`, key, p.data(op, after, before), feed.MaxData, literal(p.Topic), op, clean,
+		whole, row, literals(p.Key), literal(p.Topic), literal(p.label()), op)
+}
+
+// data is an expression for the data of an event.
+func (p *planned) data(op, after, before string) string {
+	args := []string{"'op'", literal(op), "'table'", literal(p.label())}
+	if after != "" {
+		args = append(args, "'new'", after)
+	}
+	if before != "" {
+		args = append(args, "'old'", before)
+	}
+	return `pg_catalog.jsonb_build_object(` + strings.Join(args, ", ") + `)::pg_catalog.text`
+}
+
+// bell is the statement that rings.
+//
+// It rings unless a drain is awake, which holds a lock while it will look again,
+// and not while the queue of notifications, which one stuck listener of any
+// database can fill, is so full that ringing might fail.
+func (p *planned) bell() string {
+	if p.Silent {
+		return "-- it does not ring"
+	}
+	lock := fmt.Sprintf("(%d, %d)", lockClass, lockAwake)
+	return `IF (CASE WHEN pg_catalog.pg_try_advisory_lock_shared` + lock + ` THEN pg_catalog.pg_advisory_unlock_shared` + lock + ` ELSE false END)
+        AND pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5 THEN
+        PERFORM pg_catalog.pg_notify('` + channelOutbox + `', '');
+    END IF;`
 }
 
 // object is an expression for the columns of a row. A function has no more than
@@ -280,9 +327,9 @@ func object(row string, columns []string) string {
 		for _, c := range some {
 			args = append(args, literal(c), row+"."+ident(c))
 		}
-		parts = append(parts, `jsonb_build_object(`+strings.Join(args, ", ")+`)`)
+		parts = append(parts, `pg_catalog.jsonb_build_object(`+strings.Join(args, ", ")+`)`)
 	}
-	return strings.Join(parts, " || ")
+	return strings.Join(parts, " OPERATOR(pg_catalog.||) ")
 }
 
 func key(row string, columns []string) string {
@@ -291,9 +338,9 @@ func key(row string, columns []string) string {
 	}
 	parts := make([]string, len(columns))
 	for i, c := range columns {
-		parts[i] = row + "." + ident(c) + "::text"
+		parts[i] = row + "." + ident(c) + "::pg_catalog.text"
 	}
-	return strings.Join(parts, ` || '/' || `)
+	return strings.Join(parts, ` OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||) `)
 }
 
 // dollars quotes a function's body.

@@ -251,50 +251,50 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- feed_record writes a change to the outbox, in the transaction that made it, and
--- rings. Nothing in it may fail for what the row is: the largest event has 256
--- KiB, so of a larger one only the key is told.
---
--- It rings unless a drain is awake, which holds a lock while it will look again,
--- and not while the queue of notifications, which one stuck listener of any
--- database can fill, is so full that ringing might fail.
+-- feed_key makes the key of an event of any text.
 -- +goose StatementBegin
-CREATE FUNCTION ossicle.feed_record(topic text, tbl text, op text, key text, after_ jsonb, before_ jsonb, failed boolean, bell boolean) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION ossicle.feed_key(k text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN octet_length(k) > 512 OR k ~ '[\x01-\x1f\x7f-\x9f]' THEN 'md5:' || md5(k) ELSE k END
+$$;
+-- +goose StatementEnd
+
+-- feed_record writes to the outbox what is left of a change of which the event
+-- would have more than 256 KiB, or of which the columns cannot be taken.
+-- +goose StatementBegin
+CREATE FUNCTION ossicle.feed_record(topic text, tbl text, op text, k text, n jsonb, o jsonb, failed boolean) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     body    text;
-    omitted jsonb := CASE WHEN failed THEN '["new", "old"]' ELSE '[]' END;
+    omitted jsonb := CASE WHEN failed IS TRUE THEN '["new", "old"]' ELSE '[]' END;
 BEGIN
     LOOP
         -- What is this big in memory is too big as text, and may not even fit into one.
-        IF coalesce(pg_column_size(before_), 0) + coalesce(pg_column_size(after_), 0) <= 2097152 THEN
+        IF coalesce(pg_column_size(o), 0) + coalesce(pg_column_size(n), 0) <= 2097152 THEN
             body := (jsonb_build_object('op', op, 'table', tbl)
-                || CASE WHEN after_ IS NULL THEN '{}' ELSE jsonb_build_object('new', after_) END
-                || CASE WHEN before_ IS NULL THEN '{}' ELSE jsonb_build_object('old', before_) END
+                || CASE WHEN n IS NULL THEN '{}' ELSE jsonb_build_object('new', n) END
+                || CASE WHEN o IS NULL THEN '{}' ELSE jsonb_build_object('old', o) END
                 || CASE WHEN omitted = '[]' THEN '{}' ELSE jsonb_build_object('omitted', omitted) END)::text;
             EXIT WHEN octet_length(body) <= 262144;
         END IF;
-        IF before_ IS NOT NULL THEN
-            before_ := NULL;
+        IF o IS NOT NULL THEN
+            o := NULL;
             omitted := omitted || '["old"]';
         ELSE
-            after_ := NULL;
+            n := NULL;
             omitted := omitted || '["new"]';
         END IF;
     END LOOP;
-    INSERT INTO ossicle.feed_outbox (topic, type, key, data) VALUES (topic, op, CASE
-        WHEN key IS NULL THEN ''
-        WHEN octet_length(key) > 512 OR key ~ '[\x01-\x1f\x7f-\x9f]' THEN 'md5:' || md5(key)
-        ELSE key
-    END, body);
-    IF bell AND (CASE WHEN pg_try_advisory_lock_shared(1869837161, 2) THEN pg_advisory_unlock_shared(1869837161, 2) ELSE false END)
-        AND pg_notification_queue_usage() < 0.5 THEN
-        PERFORM pg_notify('ossicle_outbox', '');
-    END IF;
+    INSERT INTO ossicle.feed_outbox (topic, type, key, data) VALUES (topic, op, coalesce(ossicle.feed_key(k), ''), body);
 END $$;
 -- +goose StatementEnd
 
-REVOKE ALL ON FUNCTION ossicle.feed_record FROM PUBLIC;
+-- +goose StatementBegin
+CREATE FUNCTION ossicle.feed_join(row_ jsonb, columns text[]) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(coalesce(row_ ->> c, ''), '/' ORDER BY n) FROM unnest(columns) WITH ORDINALITY AS u (c, n)
+$$;
+-- +goose StatementEnd
 
 -- feed_pick takes columns out of a row, where a trigger did not find them as they
 -- were when it was made.
