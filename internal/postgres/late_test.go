@@ -1,0 +1,268 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/ossicle/ossicle/feed"
+	"github.com/ossicle/ossicle/internal/testserver"
+)
+
+// F-11: a transaction that wrote first and commits last arrives, behind what was
+// committed before it.
+func TestLateCommit(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	r.run(r.db)
+	s := r.follow(r.db)
+	late, err := r.connect().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Exec(t.Context(), `INSERT INTO incidents VALUES (1)`); err != nil {
+		t.Fatal(err)
+	}
+	// The first has promised nothing to the second: it may stay open for hours.
+	r.exec(`INSERT INTO incidents VALUES (2)`)
+	early := take(t, s, 1)
+	r.exec(`INSERT INTO incidents VALUES (3)`)
+	early = append(early, take(t, s, 1)...)
+	if err := late.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	last := take(t, s, 1)
+	if early[0].Key != "2" || early[1].Key != "3" || last[0].Key != "1" || last[0].ID <= early[1].ID || !last[0].Time.Before(early[0].Time) {
+		t.Errorf("%+v, then %+v", early, last)
+	}
+}
+
+// F-9: a writer that has seen that the drain is awake does not ring, and is not
+// forgotten.
+func TestAWriterThatDoesNotRingIsFound(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	o := r.db.Outbox(nil)
+	held, err := o.hold(t.Context())
+	if err != nil || held == nil {
+		t.Fatal(held, err)
+	}
+	silent, err := r.connect().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := silent.Exec(t.Context(), `INSERT INTO incidents VALUES (1)`); err != nil {
+		t.Fatal(err)
+	}
+	letGo(t.Context(), held)
+	d, err := o.drain(t.Context(), 0)
+	if err != nil || d.moved != 0 || d.writers != 1 {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	rang := make(chan struct{}, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	ears := make(chan error, 1)
+	go func() {
+		ears <- r.db.ears.listen(ctx, channelOutbox, func() { rang <- struct{}{} })
+	}()
+	<-rang // the greeting
+	done := make(chan error, 1)
+	go func() { done <- o.awake(ctx, nil) }()
+	if err := silent.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-ears
+	if events := r.events(); len(events) != 1 || len(rang) != 0 {
+		t.Errorf("%d events, %d rings", len(events), len(rang))
+	}
+}
+
+// writer commits rows of incidents, some late, some never, and knows which.
+type writer struct {
+	conn      *pgx.Conn
+	committed map[string]bool
+	unsure    map[string]bool // the connection broke during the commit
+}
+
+func (w *writer) write(ctx context.Context, dsn string, first, n int) {
+	for i := first; i < first+n; {
+		if w.conn == nil || w.conn.IsClosed() {
+			conn, err := pgx.Connect(ctx, dsn)
+			if err != nil {
+				if ctx.Err() != nil {
+					return
+				}
+				rest(ctx, nil, 10*time.Millisecond) // a server that is not there tells nobody when it is
+				continue
+			}
+			w.conn = conn
+		}
+		w.transaction(ctx, i)
+		i++
+	}
+	_ = w.conn.Close(ctx)
+}
+
+func (w *writer) transaction(ctx context.Context, i int) {
+	tx, err := w.conn.Begin(ctx)
+	if err != nil {
+		return
+	}
+	if _, err := tx.Exec(ctx, `INSERT INTO incidents VALUES ($1, 'SEV1', 'open')`, i); err != nil {
+		return
+	}
+	if i%7 == 0 {
+		_ = tx.Rollback(ctx)
+		return
+	}
+	if i%5 == 0 {
+		rest(ctx, nil, time.Duration(rand.IntN(30))*time.Millisecond) // commits late
+	}
+	if err := tx.Commit(ctx); err != nil {
+		w.unsure[fmt.Sprint(i)] = true
+		return
+	}
+	w.committed[fmt.Sprint(i)] = true
+}
+
+// F-1, F-2, F-8, F-9, F-11, F-26: eight writers whose transactions interleave,
+// three processes that drain and publish, a server that is stopped and one that
+// crashes: each subscriber of each process gets what was committed, each once, in
+// the order of ids, which is the same for all.
+func TestNothingIsLostToRestarts(t *testing.T) {
+	t.Parallel()
+	const writers, rows, replicas = 8, 120, 3
+	pg := testserver.PostgreSQL(t)
+	r := newRig(t, pg.Database(t), nil)
+	r.exec(incidents)
+	r.install(Capture{Table: "incidents", Columns: []string{"id", "severity", "status"}})
+	var subscribers []*feed.Subscription
+	for range replicas {
+		db := openAt(t, r.dsn, nil)
+		r.run(db)
+		subscribers = append(subscribers, r.follow(db))
+	}
+	var wg sync.WaitGroup
+	all := make([]*writer, writers)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for i := range all {
+		all[i] = &writer{committed: map[string]bool{}, unsure: map[string]bool{}}
+		wg.Go(func() { all[i].write(ctx, r.dsn, i*rows, rows) })
+	}
+	take(t, subscribers[0], 100)
+	pg.Restart(t)
+	pg.Kill(t)
+	pg.Start(t)
+	wg.Wait()
+	r.conn = r.connect()
+	r.exec(`INSERT INTO incidents VALUES (-1)`)
+
+	rest := take(t, subscribers[1], 1)
+	for rest[len(rest)-1].Key != "-1" {
+		rest = append(rest, take(t, subscribers[1], 1)...)
+	}
+	seen := map[string]bool{}
+	for i, e := range rest {
+		if seen[e.Key] || (i > 0 && e.ID <= rest[i-1].ID) {
+			t.Fatalf("event %+v after %+v", e, rest[i-1])
+		}
+		seen[e.Key] = true
+	}
+	delete(seen, "-1")
+	for _, w := range all {
+		for key := range w.committed {
+			if !seen[key] {
+				t.Errorf("row %s was lost", key)
+			}
+			delete(seen, key)
+		}
+		for key := range w.unsure {
+			delete(seen, key)
+		}
+	}
+	if len(seen) > 0 {
+		t.Errorf("never committed: %v", seen)
+	}
+	if same := take(t, subscribers[2], len(rest)); tellIDs(same) != tellIDs(rest) {
+		t.Error("two replicas differ")
+	}
+}
+
+func tellIDs(events []feed.Event) (s string) {
+	for _, e := range events {
+		s += fmt.Sprintf("%d=%s ", e.ID, e.Key)
+	}
+	return s
+}
+
+// F-8, B-074: a connection that breaks is made again, and what was written
+// meanwhile is found.
+func TestTheListenerComesBack(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	p := newProxy(t, r.dsn)
+	db := openAt(t, p.dsn, nil)
+	r.run(db)
+	s := r.follow(db)
+	for i := range 5 {
+		r.exec(`INSERT INTO incidents VALUES ($1)`, 2*i)
+		take(t, s, 1)
+		p.cut()
+		r.exec(`INSERT INTO incidents VALUES ($1)`, 2*i+1)
+		if got := take(t, s, 1); got[0].Key != fmt.Sprint(2*i+1) {
+			t.Fatalf("%+v", got)
+		}
+	}
+}
+
+// F-10: nothing is sent to the server while nothing is written, apart from the
+// sign of life.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	p := newProxy(t, r.dsn)
+	db := openAt(t, p.dsn, &Options{Keepalive: time.Hour})
+	o := r.run(db)
+	s := r.follow(db)
+	for i := range 3 {
+		r.exec(`INSERT INTO incidents VALUES ($1)`, i)
+	}
+	take(t, s, 3)
+	quiet := func() int64 {
+		before := p.sent.Load()
+		rest(t.Context(), nil, time.Second) // that nothing happens shows only in real time
+		return p.sent.Load() - before
+	}
+	for i := 0; quiet() > 0; i++ {
+		if i == 10 {
+			t.Fatalf("%d bytes in a second of nothing", quiet())
+		}
+	}
+	if n := quiet(); n > 0 || o.Stats().Moved != 3 {
+		t.Errorf("%d bytes, %+v", n, o.Stats())
+	}
+}
+
+// F-10: a sign of life is one query, and finds rows that nobody rang for.
+func TestTheSignOfLife(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	r.install(Capture{Table: "incidents", Columns: []string{"id"}, Silent: true})
+	db := openAt(t, r.dsn, &Options{Keepalive: 300 * time.Millisecond})
+	r.run(db)
+	s := r.follow(db)
+	for i := range 3 {
+		r.exec(`INSERT INTO incidents VALUES ($1)`, i)
+		take(t, s, 1)
+	}
+}
