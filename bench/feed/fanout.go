@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,7 @@ type fanout struct {
 	IdleKiB       float64 `json:"idle_kib_per_subscriber"`  // resident growth before the first event
 	AfterKiB      float64 `json:"after_kib_per_subscriber"` // and behind the last
 	CPUMicros     float64 `json:"server_cpu_us_per_delivery"`
+	ClientMicros  float64 `json:"client_cpu_us_per_delivery"`
 	PerSecond     float64 `json:"deliveries_per_second"`
 	P50           float64 `json:"p50_ms"`
 	P99           float64 `json:"p99_ms"`
@@ -53,6 +55,10 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 	if err != nil {
 		return f, err
 	}
+	own, err := usageOf(os.Getpid())
+	if err != nil {
+		return f, err
+	}
 	f.IdleKiB = kib(idle.resident-before.resident) / float64(n)
 	begun = time.Now()
 	if err := publishAll(ctx, s, events, rate, z.publishers, z.payload); err != nil {
@@ -63,10 +69,15 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 	if err != nil {
 		return f, err
 	}
+	ownAfter, err := usageOf(os.Getpid())
+	if err != nil {
+		return f, err
+	}
 	got := subs.received.Load()
 	f.Load = loadAverage()
 	f.AfterKiB = kib(after.resident-before.resident) / float64(n)
 	f.CPUMicros = float64((after.cpu - idle.cpu).Microseconds()) / float64(got)
+	f.ClientMicros = float64((ownAfter.cpu - own.cpu).Microseconds()) / float64(got)
 	f.PerSecond = float64(got) / time.Unix(0, subs.last.Load()).Sub(begun).Seconds()
 	f.Lost, f.Closed = int64(n)*int64(events)-got, subs.closed.Load()
 	sorted := subs.sorted()

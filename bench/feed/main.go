@@ -62,11 +62,12 @@ func main() {
 	only := flag.String("only", "", "products, separated by commas (default: all)")
 	scenes := flag.String("scenes", "paced,burst,tls,stuck,resume", "what is measured")
 	bin := flag.String("bin", "", "keep the built programs in this directory")
+	built := flag.Bool("built", false, "use what is in there")
 	jsonTo := flag.String("json", "", "write the report as JSON to this file as well")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	if err := run(ctx, z, fields(*only), fields(*scenes), *bin, *jsonTo); err != nil {
+	if err := run(ctx, z, fields(*only), fields(*scenes), *bin, *built, *jsonTo); err != nil {
 		fmt.Fprintln(os.Stderr, "feed:", err)
 		cancel()
 		os.Exit(1)
@@ -77,7 +78,7 @@ func fields(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
-func run(ctx context.Context, z sizes, only, scenes []string, bin, jsonTo string) error {
+func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuilt bool, jsonTo string) error {
 	if err := raiseFiles(uint64(z.subscribers) + 1000); err != nil {
 		return err
 	}
@@ -106,8 +107,9 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin, jsonTo string
 		if len(only) > 0 && !slices.Contains(only, p.name()) {
 			continue
 		}
-		progress("build %s", p.name())
-		if err := p.build(ctx, bin); err != nil {
+		if asBuilt {
+			progress("take %s as it was built", p.name())
+		} else if err := p.build(ctx, bin); err != nil {
 			progress("SKIPPED %s: %v", p.name(), err)
 			r.Skipped = append(r.Skipped, skipped{p.name(), err.Error()})
 			continue

@@ -80,6 +80,7 @@ func lines() []line {
 		{"  lost", of(paced, func(f *fanout) float64 { return float64(f.Lost) }), false, false},
 		{"burst: deliveries/s", of(burst, func(f *fanout) float64 { return f.PerSecond }), true, true},
 		{"  server CPU us/delivery", of(burst, func(f *fanout) float64 { return f.CPUMicros }), false, true},
+		{"  load client CPU us/delivery", of(burst, func(f *fanout) float64 { return f.ClientMicros }), false, false},
 		{"  p50 ms", of(burst, func(f *fanout) float64 { return f.P50 }), false, true},
 		{"  p99 ms", of(burst, func(f *fanout) float64 { return f.P99 }), false, true},
 		{"  lost", of(burst, func(f *fanout) float64 { return float64(f.Lost) }), false, false},

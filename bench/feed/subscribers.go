@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -290,13 +289,36 @@ func (b *body) each(data []byte, f func([]byte)) {
 			b.line = append(b.line, data...)
 			return
 		}
-		b.line = append(b.line, data[:end]...)
+		line := data[:end]
+		if len(b.line) > 0 {
+			line = append(b.line, line...)
+			b.line = b.line[:0]
+		}
 		data = data[end+1:]
-		if size, err := strconv.ParseInt(string(bytes.TrimSpace(b.line)), 16, 32); err == nil {
-			b.left = int(size)
-		} // else it is the empty line behind a chunk
-		b.line = b.line[:0]
+		for _, c := range bytes.TrimSpace(line) { // the line behind a chunk is empty
+			b.left = b.left<<4 | hexDigit(c)
+		}
 	}
+}
+
+func hexDigit(c byte) int {
+	if c >= 'a' {
+		return int(c-'a') + 10
+	}
+	if c >= 'A' {
+		return int(c-'A') + 10
+	}
+	return int(c - '0')
+}
+
+// begun is how many bytes at the end of data may be the beginning of a mark.
+func begun(data []byte) int {
+	for k := min(len(mark)-1, len(data)); k > 0; k-- {
+		if bytes.HasPrefix(mark, data[len(data)-k:]) {
+			return k
+		}
+	}
+	return 0
 }
 
 // scanner finds the times in what arrives: "t": and 19 digits.
@@ -313,7 +335,7 @@ func (s *scanner) each(data []byte, f func(sent int64)) {
 	for {
 		at := bytes.Index(data, mark)
 		if at < 0 {
-			data = data[max(0, len(data)-len(mark)+1):]
+			data = data[len(data)-begun(data):]
 			break
 		}
 		if len(data) < at+len(mark)+digits {
