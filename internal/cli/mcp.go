@@ -62,7 +62,7 @@ func (e *env) mcp(ctx context.Context, servers *serverFlags, o app.EarsOptions) 
 		return err
 	}
 	specs, err := servers.specs(e, c)
-	if err != nil {
+	if err != nil && (o.Session == "" || !errors.Is(err, errNoServers)) { // signals need none
 		return err
 	}
 	out, err := mcpserver.GuardStdout()
