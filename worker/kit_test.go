@@ -179,3 +179,22 @@ func textOf(res *mcp.CallToolResult) string {
 	}
 	return ""
 }
+
+// switchTransport dials one network, then another.
+type switchTransport struct {
+	mu sync.Mutex
+	to *workertest.Net
+}
+
+func (s *switchTransport) set(n *workertest.Net) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.to = n
+}
+
+func (s *switchTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	tr := s.to.Transport()
+	s.mu.Unlock()
+	return tr.RoundTrip(req)
+}

@@ -10,7 +10,7 @@ import (
 
 // How many random lives each machine goes through, and how long they are.
 const (
-	propertyRuns  = 3000
+	propertyRuns  = 1500
 	propertySteps = 60
 )
 
