@@ -48,7 +48,7 @@ func openLog(ctx context.Context, o *FeedOptions) (*logBackend, error) {
 		return nil, err
 	}
 	return &logBackend{
-		store: db.Feed(), bus: db.Bus(), outbox: db.Outbox,
+		store: db.Feed(), tokens: db.Tokens(), bus: db.Bus(), outbox: db.Outbox,
 		close: func() error { db.Close(); return nil },
 	}, nil
 }
