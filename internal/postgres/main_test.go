@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"os/exec"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -23,4 +24,11 @@ func openAt(tb testing.TB, dsn string, o *Options) *DB {
 	}
 	tb.Cleanup(db.Close)
 	return db
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
 }

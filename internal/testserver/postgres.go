@@ -23,7 +23,7 @@ import (
 
 const (
 	postgresStart = time.Minute
-	postgresReady = "database system is ready to accept connections"
+	postgresReady = "database system is ready to accept" // connections, or of a standby read-only ones
 )
 
 // Postgres is a PostgreSQL server.

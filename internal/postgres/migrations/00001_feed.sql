@@ -255,7 +255,7 @@ END $$;
 -- +goose StatementBegin
 CREATE FUNCTION ossicle.feed_key(k text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT CASE WHEN octet_length(k) > 512 OR k ~ '[\x01-\x1f\x7f-\x9f]' THEN 'md5:' || md5(k) ELSE k END
+    SELECT CASE WHEN octet_length(k) > 512 OR k ~ E'[\\x01-\\x1f\\x7f-\\x9f]' THEN 'md5:' || md5(k) ELSE k END
 $$;
 -- +goose StatementEnd
 
