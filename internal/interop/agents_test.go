@@ -30,14 +30,14 @@ const slowTurn = 3 * time.Second
 // hosted is an agent that ossicle run hosts.
 type hosted struct {
 	name string
-	// start returns its command and environment.
-	start func(t *testing.T) (command string, env []string)
+	// start returns its command and environment, on a model server.
+	start func(t *testing.T, model string) (command string, env []string)
 	mode  string // session mode without a model that judges permissions
 }
 
 func hostedAgents() []hosted {
-	mock := func(modes string) func(t *testing.T) (string, []string) {
-		return func(*testing.T) (string, []string) {
+	mock := func(modes string) func(t *testing.T, model string) (string, []string) {
+		return func(*testing.T, string) (string, []string) {
 			return program + " mock-agent --mode " + modes + "slow=" + slowTurn.String(), nil
 		}
 	}
@@ -52,7 +52,7 @@ func hostedAgents() []hosted {
 	}
 }
 
-func codex(t *testing.T) (string, []string) {
+func codex(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	main := installedAgent(t, "codex-acp", "@agentclientprotocol/codex-acp/dist/index.js")
 	home := t.TempDir()
@@ -66,63 +66,68 @@ name = "scripted"
 base_url = "%s/v1"
 wire_api = "responses"
 requires_openai_auth = false
-`, slowModel(t)))
+`, model))
 	// Any other mode lets a model judge the tool calls.
 	return node(t) + " " + main, []string{
 		"CODEX_HOME=" + home, "MODEL_PROVIDER=scripted", "NO_BROWSER=1", "INITIAL_AGENT_MODE=agent-full-access",
 	}
 }
 
-func claude(t *testing.T) (string, []string) {
+func claude(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	main := installedAgent(t, "claude-agent-acp", "@agentclientprotocol/claude-agent-acp/dist/index.js")
 	return node(t) + " " + main, []string{
-		"HOME=" + t.TempDir(), "ANTHROPIC_API_KEY=x", "ANTHROPIC_BASE_URL=" + slowModel(t), "ANTHROPIC_MODEL=scripted",
+		"HOME=" + t.TempDir(), "ANTHROPIC_API_KEY=x", "ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_MODEL=scripted",
 		"ANTHROPIC_SMALL_FAST_MODEL=scripted", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1",
 		"DISABLE_AUTOUPDATER=1", "DISABLE_ERROR_REPORTING=1", "IS_SANDBOX=1",
 	}
 }
 
-func gemini(t *testing.T) (string, []string) {
+func gemini(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	main := installedAgent(t, "gemini", "@google/gemini-cli/bundle/gemini.js")
 	home := t.TempDir()
 	writeFile(t, filepath.Join(home, ".gemini", "settings.json"), `{"security":{"auth":{"selectedType":"gemini-api-key"},"folderTrust":{"enabled":false}},
 "privacy":{"usageStatisticsEnabled":false},"telemetry":{"enabled":false},"general":{"enableAutoUpdate":false,"enableAutoUpdateNotification":false}}`)
-	return node(t) + " " + main + " --acp", []string{"HOME=" + home, "GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=" + slowModel(t), "GEMINI_MODEL=gemini-2.5-flash"}
+	return node(t) + " " + main + " --acp", []string{"HOME=" + home, "GEMINI_API_KEY=x", "GOOGLE_GEMINI_BASE_URL=" + model, "GEMINI_MODEL=gemini-2.5-flash"}
 }
 
-func opencode(t *testing.T) (string, []string) {
+func opencode(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	main := installedAgent(t, "opencode", "opencode-linux-x64/bin/opencode")
 	home := t.TempDir()
 	writeFile(t, filepath.Join(home, ".config", "opencode", "opencode.json"), fmt.Sprintf(`{"autoupdate":false,"share":"disabled","model":"scripted/scripted","small_model":"scripted/scripted",
 "provider":{"scripted":{"npm":"@ai-sdk/openai-compatible","name":"Scripted","options":{"baseURL":"%s/v1","apiKey":"x"},
-"models":{"scripted":{"name":"scripted","tool_call":true,"limit":{"context":100000,"output":4000}}}}},"enabled_providers":["scripted"]}`, slowModel(t)))
+"models":{"scripted":{"name":"scripted","tool_call":true,"limit":{"context":100000,"output":4000}}}}},"enabled_providers":["scripted"]}`, model))
 	return main + " acp", []string{"HOME=" + home, "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
 }
 
-func qwen(t *testing.T) (string, []string) {
+func qwen(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	main := installedAgent(t, "qwen", "@qwen-code/qwen-code/cli-entry.js")
-	return node(t) + " " + main + " --acp", []string{"HOME=" + t.TempDir(), "OPENAI_API_KEY=x", "OPENAI_BASE_URL=" + slowModel(t) + "/v1", "OPENAI_MODEL=scripted"}
+	return node(t) + " " + main + " --acp", []string{"HOME=" + t.TempDir(), "OPENAI_API_KEY=x", "OPENAI_BASE_URL=" + model + "/v1", "OPENAI_MODEL=scripted"}
 }
 
 // slowModel is a scripted model that takes its time over notices.
-func slowModel(t *testing.T) string {
+func slowModel(t *testing.T) *scripted.Server {
 	t.Helper()
-	model, err := scripted.Start(t.Context(), &scripted.Options{Reply: func(turn scripted.Turn) scripted.Reply {
+	return model(t, &scripted.Options{Reply: func(turn scripted.Turn) scripted.Reply {
 		r := scripted.Words(turn)
 		if strings.Contains(turn.User, "</watch-event>") {
 			r.Delay = slowTurn
 		}
 		return r
 	}})
+}
+
+func model(t *testing.T, o *scripted.Options) *scripted.Server {
+	t.Helper()
+	s, err := scripted.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(model.Close)
-	return model.URL()
+	t.Cleanup(s.Close)
+	return s
 }
 
 func installedAgent(t *testing.T, name, path string) string {
@@ -235,7 +240,7 @@ func TestAgentsHearOfChanges(t *testing.T) {
 	for _, a := range hostedAgents() {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			command, env := a.start(t)
+			command, env := a.start(t, slowModel(t).URL())
 			url, data := memoHTTP(t), t.TempDir()
 			c := &conversation{child: start(t, env, program, "run", "--agent", command, "--mcp-http", url, "--quiet", "200ms",
 				"--policy", "allow", "--mode", a.mode, "--data", data, "--dir", t.TempDir(), "--session", "s", "--json")}
