@@ -22,7 +22,7 @@ func TestTheStoreInMemoryKeepsTheContract(t *testing.T) {
 	})
 }
 
-// F-22
+// F-22.
 func TestRightsOnTopicsOfTheFeed(t *testing.T) {
 	t.Parallel()
 	r := access.Rights{Topics: []string{"ossicle://feed/builds.*", "ossicle://feed/news"}, Publish: []string{"ci.*"}}
@@ -72,8 +72,12 @@ func TestRightsAreKeptExactly(t *testing.T) {
 		}
 	}
 	for _, bad := range []access.Rights{
-		{Topics: []string{""}}, {Publish: []string{"a*b"}}, {Tools: []string{"**"}}, {Sessions: []string{"a\n"}},
-		{Tools: []string{strings.Repeat("x", access.MaxPattern+1)}}, {Topics: make([]string, access.MaxPatterns+1)},
+		{Topics: []string{""}},
+		{Publish: []string{"a*b"}},
+		{Tools: []string{"**"}},
+		{Sessions: []string{"a\n"}},
+		{Tools: []string{strings.Repeat("x", access.MaxPattern+1)}},
+		{Topics: make([]string, access.MaxPatterns+1)},
 	} {
 		if bad.Check() == nil {
 			t.Errorf("%v is allowed", bad)
@@ -81,7 +85,7 @@ func TestRightsAreKeptExactly(t *testing.T) {
 	}
 }
 
-// F-22
+// F-22.
 func TestATokenIsSecretAndKnownByItsHash(t *testing.T) {
 	t.Parallel()
 	record, token, err := access.New("ci", access.AllRights(), time.Now().Add(time.Hour))
@@ -113,7 +117,7 @@ func TestATokenIsSecretAndKnownByItsHash(t *testing.T) {
 	}
 }
 
-// F-22
+// F-22.
 func TestATokenEndsWhenItExpiresOrIsRevoked(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -141,7 +145,7 @@ func tickets(t testing.TB, secret string) *access.Tickets {
 
 const secret = "0123456789abcdef0123456789abcdef"
 
-// F-22
+// F-22.
 func TestATicketStandsForAPrincipalForAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +174,7 @@ func TestATicketStandsForAPrincipalForAMinute(t *testing.T) {
 	})
 }
 
-// F-22
+// F-22.
 func TestATicketIsNoMoreThanItsPrincipal(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,7 +202,7 @@ func TestAShortSecretIsRefused(t *testing.T) {
 	}
 }
 
-// F-22
+// F-22.
 func FuzzTicket(f *testing.F) {
 	k := tickets(f, secret)
 	good, _, err := k.Issue(&access.Principal{Name: "ann", Rights: access.AllRights()}, nil)

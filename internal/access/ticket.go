@@ -26,7 +26,7 @@ const (
 	ticketPurpose   = "ossicle ticket 1"
 )
 
-// ErrTooManyTopics: the rights of a ticket do not fit into a URL.
+// ErrTooManyTopics says that the rights of a ticket do not fit into a URL.
 var ErrTooManyTopics = errors.New("the rights do not fit into a ticket; name fewer topics")
 
 // TicketOptions adjust [Tickets]. Zero fields take the defaults.

@@ -49,7 +49,7 @@ func (s *site) at(id int64) string { return feed.Position{Epoch: s.epoch(), ID: 
 
 func (s *site) epoch() string { return s.hub.Stats().Head.Epoch }
 
-// F-17
+// F-17.
 func TestAStreamGetsWhatIsPublished(t *testing.T) {
 	t.Parallel()
 	byEachWay(t, func() setup { return setup{} }, func(t *testing.T, s *site) {
@@ -80,9 +80,17 @@ func TestAStreamGetsWhatIsPublished(t *testing.T) {
 	})
 }
 
-var changing = regexp.MustCompile(`(?m)^Date: .*\r$|[0-9a-z]{26}-|"epoch":"[0-9a-z]*"|"time":"[^"]*"|^[0-9a-f]+\r$`)
+// still takes out of a response what is another one each time.
+func still(text string) string {
+	for _, r := range []struct{ what, by string }{
+		{`(?m)^Date: .*\r$`, "Date: …\r"}, {`(?m)^[0-9a-f]+\r$`, "…\r"}, {`[0-9a-z]{26}-`, "…-"}, {`"epoch":"[0-9a-z]*"`, `"epoch":"…"`}, {`"time":"[^"]*"`, `"time":"…"`},
+	} {
+		text = regexp.MustCompile(r.what).ReplaceAllString(text, r.by)
+	}
+	return text
+}
 
-// F-17, F-18
+// F-17, F-18.
 func TestAResponseOnTheWire(t *testing.T) {
 	t.Parallel()
 	for version, standard := range map[string]bool{"1.1": false, "1.0": false, "1.1 ": true, "1.0 ": true} {
@@ -98,15 +106,7 @@ func TestAResponseOnTheWire(t *testing.T) {
 			got.WriteByte(b)
 		}
 		_ = conn.Close()
-		text := changing.ReplaceAllStringFunc(got.String(), func(s string) string {
-			name, _, _ := strings.Cut(s, ":")
-			return "<" + strings.TrimSpace(strings.Map(func(r rune) rune {
-				if r >= '0' && r <= '9' {
-					return '#'
-				}
-				return r
-			}, name)) + ">"
-		})
+		text := still(got.String())
 		if standard {
 			// net/http has its own order of headers and its own chunks; what they say is
 			// the same.
@@ -117,7 +117,6 @@ func TestAResponseOnTheWire(t *testing.T) {
 			}
 			continue
 		}
-		text = regexp.MustCompile(`<[0-9a-z#]{26}->|<"epoch">|<"time">`).ReplaceAllString(text, "<>")
 		name := filepath.Join("testdata", "http-"+version+".golden")
 		if os.Getenv("OSSICLE_UPDATE_GOLDEN") != "" {
 			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -132,7 +131,7 @@ func TestAResponseOnTheWire(t *testing.T) {
 	}
 }
 
-// F-19
+// F-19.
 func TestAStreamResumes(t *testing.T) {
 	t.Parallel()
 	byEachWay(t, func() setup { return setup{hub: feed.Options{Ring: 20, Lag: 10}} }, func(t *testing.T, s *site) {
@@ -156,7 +155,7 @@ func TestAStreamResumes(t *testing.T) {
 	})
 }
 
-// F-19
+// F-19.
 func TestAGapIsTold(t *testing.T) {
 	t.Parallel()
 	byEachWay(t, func() setup { return setup{hub: feed.Options{Ring: 5, Lag: 4}} }, func(t *testing.T, s *site) {
@@ -187,18 +186,21 @@ func TestAGapIsTold(t *testing.T) {
 	})
 }
 
-// F-18, F-19
+// F-18, F-19.
 func TestSilenceIsFilledWithHeartbeats(t *testing.T) {
 	t.Parallel()
 	const beat = 40 * time.Millisecond
 	byEachWay(t, func() setup { return setup{feed: feedserver.Options{Heartbeat: beat}} }, func(t *testing.T, s *site) {
 		st := s.open("?topic=a", "")
 		beats := 0
-		st.events.Comment = func() { beats++ }
 		begun := time.Now()
-		time.AfterFunc(5*beat, func() { s.publish("a", 1) }) // so that the reader returns
+		st.events.Comment = func() {
+			if beats++; beats == 3 {
+				s.publish("a", 1) // so that the reader returns
+			}
+		}
 		st.ids(1)
-		if took := time.Since(begun); beats < 2 || beats > int(took/beat)+1 {
+		if took := time.Since(begun); beats > int(took/beat) {
 			t.Errorf("%d heartbeats in %v", beats, took)
 		}
 		s.publish("b", 3) // of which this one gets nothing but the position
@@ -273,7 +275,7 @@ func TestAPanicEndsOneStream(t *testing.T) {
 	same(t, []int64{1}, other.ids(1))
 }
 
-// F-31
+// F-31.
 func TestDeliveriesAreTimed(t *testing.T) {
 	t.Parallel()
 	for _, standard := range []bool{false, true} {
@@ -293,7 +295,7 @@ func TestDeliveriesAreTimed(t *testing.T) {
 	}
 }
 
-// F-14
+// F-14.
 func TestASlowReaderIsToldOrEnded(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []feed.Policy{feed.DropOldest, feed.DropNewest, feed.Disconnect} {

@@ -43,7 +43,7 @@ var sample = feed.Event{
 	Data: json.RawMessage(`{"n":1915883588174806058,"x":1.50,"s":"a\nb"}`),
 }
 
-// F-18, F-14, F-21
+// F-18, F-14, F-21.
 func TestFramesOnTheWire(t *testing.T) {
 	t.Parallel()
 	at := feed.Position{Epoch: "k3x", ID: 42}
@@ -62,7 +62,7 @@ func TestFramesOnTheWire(t *testing.T) {
 	golden(t, "frames.golden", append(all, endChunk...))
 }
 
-// F-15, F-18
+// F-15, F-18.
 func TestAFrameCarriesTheEvent(t *testing.T) {
 	t.Parallel()
 	for _, e := range []feed.Event{sample, {ID: 1, Epoch: "e", Topic: "a", Type: "message", Time: sample.Time, Data: json.RawMessage(`"` + strings.Repeat("x", feed.MaxData-2) + `"`)}} {

@@ -20,7 +20,7 @@ import (
 	"github.com/ossicle/ossicle/internal/feedserver"
 )
 
-// F-16, F-13
+// F-16, F-13.
 func TestAClientThatNeverReadsIsCut(t *testing.T) {
 	t.Parallel()
 	const n, cut = 2000, 300 * time.Millisecond
@@ -149,7 +149,7 @@ func (s *site) abort(way way, i int) error {
 	return nil
 }
 
-// F-21
+// F-21.
 func TestShutdownEndsStreamsPolitely(t *testing.T) {
 	t.Parallel()
 	const streams, spread = 20, 300 * time.Millisecond
@@ -356,7 +356,7 @@ func TestAStoreThatFailsIsAskedAgain(t *testing.T) {
 	})
 }
 
-// F-19
+// F-19.
 func TestAReaderFarBehindGetsAllInOneConnection(t *testing.T) {
 	t.Parallel()
 	n := 100_000

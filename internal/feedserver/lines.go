@@ -3,6 +3,7 @@ package feedserver
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,6 @@ func (s *Server) publishLines(w http.ResponseWriter, r *http.Request, topic, key
 	close(done)
 	<-released
 	switch {
-	case r.Context().Err() != nil: // nobody is there
 	case err == nil && !l.begun:
 		s.answer(w, receipts{s.hub.Stats().Head.Epoch, []feed.Receipt{}})
 	case err == nil:
@@ -167,11 +167,15 @@ func (l *lines) publish(r *http.Request) error {
 	if len(l.batch) == 0 {
 		return nil
 	}
-	give, err := l.s.room(r.Context(), int64(l.size))
+	// To net/http a body that is silent for too long is a client that has gone. What
+	// came of it is published all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTime)
+	defer cancel()
+	give, err := l.s.room(ctx, int64(l.size))
 	if err != nil {
 		return err
 	}
-	got, err := l.s.publish(r.Context(), l.batch)
+	got, err := l.s.publish(ctx, l.batch)
 	give()
 	if err != nil {
 		return err

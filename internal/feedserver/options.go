@@ -82,8 +82,12 @@ func (o *Options) orDefaults() Options {
 		field *time.Duration
 		value time.Duration
 	}{
-		{&opts.Heartbeat, DefaultHeartbeat}, {&opts.WriteTime, DefaultWriteTime}, {&opts.Retry, DefaultRetry},
-		{&opts.Spread, DefaultSpread}, {&opts.RecheckEvery, DefaultRecheck}, {&opts.BodySilence, DefaultBodySilent},
+		{&opts.Heartbeat, DefaultHeartbeat},
+		{&opts.WriteTime, DefaultWriteTime},
+		{&opts.Retry, DefaultRetry},
+		{&opts.Spread, DefaultSpread},
+		{&opts.RecheckEvery, DefaultRecheck},
+		{&opts.BodySilence, DefaultBodySilent},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value

@@ -2,12 +2,11 @@ package feedserver
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"sync"
 	"time"
-
-	"log/slog"
 
 	"golang.org/x/sys/unix"
 
@@ -41,7 +40,6 @@ type shard struct {
 	slots   []*stream // by the number that epoll knows it by
 	free    []int32   // numbers without a stream
 	serial  uint32
-	ended   int   // slots that were told of the end
 	silent  wheel // of the streams that may be due for a heartbeat
 	blocked list  // of the streams with a write under way, by their deadline
 	items   []*feed.Item

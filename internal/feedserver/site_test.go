@@ -131,8 +131,15 @@ func (s *site) publish(topic string, n int) []feed.Receipt {
 	return r
 }
 
-// call sends a request, and returns the status and the body.
-func (s *site) call(method, path string, header map[string]string, body string) (*http.Response, string) {
+// reply is the head of a response.
+type reply struct {
+	Status     string
+	StatusCode int
+	Header     http.Header
+}
+
+// call sends a request, and returns the head and the body of the response.
+func (s *site) call(method, path string, header map[string]string, body string) (reply, string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
 	defer cancel()
@@ -152,7 +159,7 @@ func (s *site) call(method, path string, header map[string]string, body string) 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return res, string(b)
+	return reply{res.Status, res.StatusCode, res.Header}, string(b)
 }
 
 // stream is an open event stream.
@@ -182,7 +189,7 @@ func (s *site) openBy(c *http.Client, query string, header map[string]string) *s
 			req.Header.Set(k, v)
 		}
 	}
-	res, err := c.Do(req)
+	res, err := c.Do(req) //nolint:bodyclose // cancel closes it
 	if err != nil {
 		s.t.Fatal(err)
 	}

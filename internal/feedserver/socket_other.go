@@ -3,12 +3,11 @@
 package feedserver
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/http"
 	"time"
-
-	"context"
 )
 
 // boundSocket bounds what the kernel takes for a stream.

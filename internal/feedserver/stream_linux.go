@@ -36,7 +36,6 @@ type stream struct {
 	bare       bool // HTTP/1.0: no chunks
 	replaying  bool // the replayer has it
 	resting    bool // the store failed; it goes to the replayer when it is due
-	stalled    bool // in the list of those with a write under way
 	leaving    bool // it gets what is there, and then its farewell
 	last       bool // what is pending is its end
 	serial     uint32

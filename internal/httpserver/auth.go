@@ -77,7 +77,8 @@ func (s *Server) authenticate(mux *http.ServeMux) http.Handler {
 		return tokenInfo(ctx), nil
 	}, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true, ClockSkew: leeway})(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		verify, token := s.opts.Auth.Verify, ""
+		verify := s.opts.Auth.Verify
+		var token string
 		if ticket := s.ticket(r, mux); ticket != "" {
 			// The SDK's middleware wants a header.
 			verify, token = s.verifyTicket, ticket

@@ -21,7 +21,7 @@ func (s *site) call(method, path, token string) (int, string) {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	res, text := s.do(req)
+	res, text := s.do(req) //nolint:bodyclose // do closes it
 	return res.StatusCode, text
 }
 
@@ -37,7 +37,7 @@ func issue(t *testing.T, store access.Store, name string, r access.Rights, expir
 	return record, token
 }
 
-// F-22
+// F-22.
 func TestStoredTokensAreRememberedForAShortTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -72,7 +72,7 @@ func TestStoredTokensAreRememberedForAShortTime(t *testing.T) {
 	}
 }
 
-// F-22
+// F-22.
 func TestRevokingIsAtOnceInTheSameProcess(t *testing.T) {
 	t.Parallel()
 	store := &accesstest.Store{}
@@ -128,7 +128,7 @@ func TestAStoreThatFailsIsNotTheTokensFault(t *testing.T) {
 	}
 }
 
-// F-22
+// F-22.
 func TestTicketsOpenTheRoutesThatTakeThem(t *testing.T) {
 	t.Parallel()
 	tickets, err := access.NewTickets([]byte(strings.Repeat("k", 32)), nil)
