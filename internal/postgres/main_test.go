@@ -1,6 +1,8 @@
 package postgres
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"testing"
 
@@ -12,7 +14,15 @@ import (
 // server is the PostgreSQL of the tests that do not stop it.
 var server = testserver.SharedPostgreSQL()
 
+// TestMain also plays the process that is killed, see process_test.go.
 func TestMain(m *testing.M) {
+	if os.Getenv(dieEnv) != "" {
+		if err := dying(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(server.Main(m))
 }
 
