@@ -120,8 +120,7 @@ func (h *Host) upgrade(w http.ResponseWriter, r *http.Request, s *Session) {
 		h.o.Logger.InfoContext(r.Context(), "an upgrade failed", logattr.Session(s.id), logattr.Err(err))
 		return
 	}
-	major, _ := majorOf(ws.Subprotocol())
-	l, ctx := s.admit(ws, major, done)
+	l, ctx := s.admit(ws, majorOf(ws.Subprotocol()), done)
 	go func() {
 		defer h.work.Done()
 		s.serve(ctx, l)

@@ -47,6 +47,9 @@ func TestGoodPath(t *testing.T) {
 		if err != nil || textOf(res) != "hello" {
 			t.Fatalf("%+v, %v", res, err)
 		}
+		if box.session.Load() != "s1" { // IDN-1: one id, MCP's too
+			t.Errorf("the MCP session is %v", box.session.Load())
+		}
 		if len(seen) != 50 || seen[49] != 50 {
 			t.Errorf("saw %d updates before the result: %v", len(seen), seen)
 		}

@@ -93,8 +93,9 @@ func (c CloseCode) unreadable() bool {
 	switch c {
 	case CloseBadFrames, closeProtocol, closeUnsupported, closeInvalid, closeTooBig:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // trimReason cuts a close reason to what a close frame holds, between runes. A

@@ -62,7 +62,7 @@ func (d *dialer) dial(ctx context.Context, limit time.Duration) (*websocket.Conn
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, d.target, &websocket.DialOptions{
+	ws, resp, err := websocket.Dial(ctx, d.target, &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		HTTPClient:      d.client,
 		HTTPHeader:      http.Header{"Authorization": {"Bearer " + token}},
 		Subprotocols:    []string{Subprotocol},

@@ -228,7 +228,7 @@ func TestRollingRestart(t *testing.T) {
 		if _, err := s.CallTool(t.Context(), "exec", nil, nil); !errors.Is(err, worker.ErrDraining) {
 			t.Errorf("a call on a drained host: %v", err)
 		}
-		if _, resp, err := workertest.DialPeer(t.Context(), a.net, "t-s1", worker.Subprotocol); err == nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		if _, resp, err := workertest.DialPeer(t.Context(), a.net, "t-s1", worker.Subprotocol); err == nil || resp.Status != 503 || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("a draining host answered %v", resp)
 		}
 		a.close()

@@ -194,6 +194,7 @@ func kindName(k jsontext.Kind) string {
 		return "a boolean"
 	case 'n':
 		return "null"
+	default:
+		return "nothing"
 	}
-	return "nothing"
 }

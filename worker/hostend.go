@@ -226,16 +226,15 @@ func (m *hostMachine) candidateGone(now time.Time) {
 // as the answer to a heartbeat if it runs, which spreads the dials that follow.
 func (m *hostMachine) drain(now time.Time) {
 	m.draining = true
-	switch {
-	case m.rec.State == StateReleasing:
-		return // its end is near and bounded
-	case m.rec.State == StateRunning:
+	switch m.rec.State {
+	case StateReleasing: // its end is near and bounded
+	case StateRunning:
 		m.arm(timerDrain, m.bound, now.Add(drainBudget))
-		return
+	default:
+		m.closeAll(CloseDraining, "the host is draining")
+		m.candidateGone(now)
+		m.forget()
 	}
-	m.closeAll(CloseDraining, "the host is draining")
-	m.candidateGone(now)
-	m.forget()
 }
 
 func (m *hostMachine) handOver(now time.Time) {
@@ -275,6 +274,7 @@ func (m *hostMachine) fired(now time.Time, id timerID) {
 		m.execExpired(now)
 	case timerDrain:
 		m.handOver(now)
+	default: // a wait of workers
 	}
 }
 
@@ -285,8 +285,9 @@ func (m *hostMachine) startupFailure() Failure {
 		return FailureHandshake
 	case StateReadying:
 		return FailureReady
+	default:
+		return FailureDial
 	}
-	return FailureDial
 }
 
 // handshakeExpired ends the session only if the connection was its hope: the

@@ -366,8 +366,13 @@ func TestHostLaterMismatch(t *testing.T) {
 func TestHostVersionRefusal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ mcp, channel string }{
-		{"2024-11-05", ChannelVersion}, {"2025-03-26", ChannelVersion}, {"2025-11-25", ChannelVersion}, {"2026-07-28", ChannelVersion},
-		{MCPVersion, "2.0.0"}, {MCPVersion, "1.x"}, {MCPVersion, ""},
+		{"2024-11-05", ChannelVersion},
+		{"2025-03-26", ChannelVersion},
+		{"2025-11-25", ChannelVersion},
+		{"2026-07-28", ChannelVersion},
+		{MCPVersion, "2.0.0"},
+		{MCPVersion, "1.x"},
+		{MCPVersion, ""},
 	} {
 		s := newHostSim(t, nil)
 		ch := s.dial()

@@ -150,6 +150,7 @@ func (s *hostSim) startup() []timerID {
 			if m.bound == 0 && len(m.candidates) > 0 && m.candidates[len(m.candidates)-1].ch == id.channel {
 				out = append(out, id)
 			}
+		default:
 		}
 	}
 	return out

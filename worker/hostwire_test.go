@@ -52,11 +52,14 @@ func TestUpgradeAnswers(t *testing.T) {
 			token, proto string
 			status       int
 		}{
-			{"bad", worker.Subprotocol, 401}, {"", worker.Subprotocol, 401}, {"bad", "agentfy.worker.v9", 401},
-			{"t-over", worker.Subprotocol, 403}, {"t-nobody", worker.Subprotocol, 403},
+			{"bad", worker.Subprotocol, 401},
+			{"", worker.Subprotocol, 401},
+			{"bad", "agentfy.worker.v9", 401},
+			{"t-over", worker.Subprotocol, 403},
+			{"t-nobody", worker.Subprotocol, 403},
 		} {
 			_, resp, err := workertest.DialPeer(t.Context(), r.net, c.token, c.proto)
-			if err == nil || resp == nil || resp.StatusCode != c.status {
+			if err == nil || resp.Status != c.status {
 				t.Errorf("%+v: %v, %v", c, resp, err)
 			}
 		}
@@ -67,7 +70,7 @@ func TestUpgradeAnswers(t *testing.T) {
 			id := fmt.Sprintf("v%d", len(protos))
 			s := mustCreate(t, r, id+fmt.Sprint(protos))
 			_, resp, err := workertest.DialPeer(t.Context(), r.net, "t-"+s.ID(), protos...)
-			if err == nil || resp.StatusCode != http.StatusUpgradeRequired || resp.Header.Get("Sec-WebSocket-Protocol") != worker.Subprotocol || resp.Header.Get("Upgrade") != "websocket" {
+			if err == nil || resp.Status != http.StatusUpgradeRequired || resp.Header.Get("Sec-WebSocket-Protocol") != worker.Subprotocol || resp.Header.Get("Upgrade") != "websocket" {
 				t.Errorf("%v: %+v", protos, resp)
 			}
 			// VER-8: failed, with both versions on record.
@@ -416,7 +419,7 @@ func TestPingsAreNoLife(t *testing.T) {
 		defer r.close()
 		s := mustCreate(t, r, "s1")
 		pings := 0
-		ws, _, err := websocket.Dial(t.Context(), "ws://memory/", &websocket.DialOptions{
+		ws, _, err := websocket.Dial(t.Context(), "ws://memory/", &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 			HTTPClient: &http.Client{Transport: r.net.Transport()}, HTTPHeader: http.Header{"Authorization": {"Bearer t-s1"}}, Subprotocols: []string{worker.Subprotocol},
 			OnPingReceived: func(context.Context, []byte) bool { pings++; return true },
 		})

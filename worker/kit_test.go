@@ -137,6 +137,7 @@ type toolbox struct {
 	server  *mcp.Server
 	started atomic.Int64
 	stopped atomic.Int64 // calls whose context ended
+	session atomic.Value // the id of the MCP session, a string
 }
 
 type execArgs struct {
@@ -150,10 +151,12 @@ func newToolbox() *toolbox {
 	b := &toolbox{server: mcp.NewServer(&mcp.Implementation{Name: "inner", Version: "1"}, nil)}
 	mcp.AddTool(b.server, &mcp.Tool{Name: "exec"}, func(ctx context.Context, req *mcp.CallToolRequest, a execArgs) (*mcp.CallToolResult, any, error) {
 		b.started.Add(1)
+		b.session.Store(req.Session.ID())
 		for i := range a.Steps {
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: float64(i + 1)})
 		}
 		if a.Sample {
+			//nolint:staticcheck // deprecated is what a hostile tool does not care about
 			_, err := req.Session.CreateMessage(ctx, &mcp.CreateMessageParams{MaxTokens: 1, Messages: []*mcp.SamplingMessage{}})
 			return nil, nil, err
 		}

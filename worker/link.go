@@ -81,25 +81,24 @@ func (l *link) finish() {
 	_ = l.ws.CloseNow()
 }
 
-// send queues a message. It reports false for one that is too large, which no
-// peer may be sent.
-func (l *link) send(b []byte) bool {
+// send queues a message. Callers keep to MaxMessage; what exceeds it all the same
+// goes nowhere, because no peer may be sent it.
+func (l *link) send(b []byte) {
 	if len(b) > MaxMessage {
-		return false
+		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.dead || l.closing != nil {
-		return true // the same as a message that the network lost
+		return // the same as a message that the network lost
 	}
 	if l.queued += len(b); l.queued > maxQueued {
 		l.dead = true
 		l.cut()
-		return true
+		return
 	}
 	l.queue = append(l.queue, b)
 	l.wake()
-	return true
 }
 
 // close sends what is queued, then the code and the reason, and ends the

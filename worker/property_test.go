@@ -61,7 +61,8 @@ func checkHostWaits(s *hostSim) error {
 		return nil
 	}
 	starting := state == StateAwaitingDial || state == StateHandshaking || state == StateReadying
-	if n := len(s.startup()); starting && n != 1 && !(state == StateAwaitingDial && n == 0 && s.next > 0) {
+	redial := state == StateAwaitingDial && len(s.startup()) == 0 && s.next > 0
+	if n := len(s.startup()); starting && n != 1 && !redial {
 		return fmt.Errorf("%s with start-up waits %v", state, s.startup())
 	}
 	if !m.rec.EverRan && starting != has(timerOuter, 0) {
@@ -80,6 +81,7 @@ func checkHostWaits(s *hostSim) error {
 		if has(timerRelease, 0) == has(timerClosing, m.bound) {
 			return fmt.Errorf("releasing with %v", s.armed)
 		}
+	default:
 	}
 	return nil
 }
@@ -87,10 +89,7 @@ func checkHostWaits(s *hostSim) error {
 // randomHostEvent draws an event about a connection that was ever open, so that
 // late and stale events are drawn too.
 func randomHostEvent(s *hostSim, r *rand.Rand) hostEvent {
-	ch := channelID(1 + r.IntN(int(s.next)+1))
-	if ch > s.next {
-		ch = s.next
-	}
+	ch := min(channelID(1+r.IntN(int(s.next)+1)), s.next)
 	id := []byte("1")
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	switch r.IntN(22) {
@@ -214,10 +213,7 @@ func checkWorker(s *workerSim, exits int) error {
 }
 
 func randomWorkerEvent(s *workerSim, r *rand.Rand) workerEvent {
-	ch := channelID(1 + r.IntN(int(s.next)+1))
-	if ch > s.next {
-		ch = s.next
-	}
+	ch := min(channelID(1+r.IntN(int(s.next)+1)), s.next)
 	switch r.IntN(16) {
 	case 0, 1:
 		e := workerHello{ch: ch, id: []byte("1"), mcpVersion: MCPVersion, hello: hello{"s1", ChannelVersion, "light", DefaultBudgets()}}
@@ -245,7 +241,8 @@ func randomWorkerEvent(s *workerSim, r *rand.Rand) workerEvent {
 	case 11:
 		return []workerEvent{
 			workerReleaseCame{ch, []byte("2"), releaseParams{[]string{"s1", "s2"}[r.IntN(2)], []Reason{ReasonIdle, ReasonDeadline}[r.IntN(2)], seconds(r.Int64N(4e10))}},
-			workerSignalled{}, workerBadFrames{ch},
+			workerSignalled{},
+			workerBadFrames{ch},
 		}[r.IntN(3)]
 	case 12:
 		if s.m.flushing {

@@ -158,8 +158,16 @@ func TestEnvironment(t *testing.T) {
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ host, worker, want string }{
-		{"1.3.0", "1.1.0", "1.1.0"}, {"1.2.0", "1.10.0", "1.2.0"}, {"1.1.5", "1.1.5+x", "1.1.5"}, {"1.0.2", "1.0.10", "1.0.2"},
-		{"1.1.0", "2.0.0", ""}, {"1.1.0", "1.1", ""}, {"1.1.0", "1.1.0-rc1", ""}, {"1.1.0", "01.1.0", ""}, {"1.1.0", "1.-1.0", ""}, {"1.1.0", "v1.1.0", ""},
+		{"1.3.0", "1.1.0", "1.1.0"},
+		{"1.2.0", "1.10.0", "1.2.0"},
+		{"1.1.5", "1.1.5+x", "1.1.5"},
+		{"1.0.2", "1.0.10", "1.0.2"},
+		{"1.1.0", "2.0.0", ""},
+		{"1.1.0", "1.1", ""},
+		{"1.1.0", "1.1.0-rc1", ""},
+		{"1.1.0", "01.1.0", ""},
+		{"1.1.0", "1.-1.0", ""},
+		{"1.1.0", "v1.1.0", ""},
 	} {
 		got, err := effective(1, c.host, c.worker)
 		if (err == nil) != (c.want != "") || (err == nil && got.String() != c.want) {
@@ -167,7 +175,7 @@ func TestVersions(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]int{"agentfy.worker.v1": 1, "agentfy.worker.v12": 12, "agentfy.worker.v0": 0, "agentfy.worker.v": 0, "agentfy.worker.vx": 0, "other": 0, "agentfy.worker.v01": 0} {
-		if got, _ := majorOf(in); got != want {
+		if got := majorOf(in); got != want {
 			t.Errorf("major of %s is %d, want %d", in, got, want)
 		}
 	}

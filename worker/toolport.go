@@ -31,14 +31,15 @@ const (
 // as the process: channels come and go behind it, so no tool is cancelled
 // because a socket broke.
 type port struct {
-	in   chan jsonrpc.Message
-	out  func(jsonrpc.Message) // hands a message of the server to the worker
-	done chan struct{}
-	once sync.Once
+	session string
+	in      chan jsonrpc.Message
+	out     func(jsonrpc.Message) // hands a message of the server to the worker
+	done    chan struct{}
+	once    sync.Once
 }
 
-func newPort(out func(jsonrpc.Message)) *port {
-	return &port{in: make(chan jsonrpc.Message, portQueue), out: out, done: make(chan struct{})}
+func newPort(session string, out func(jsonrpc.Message)) *port {
+	return &port{session: session, in: make(chan jsonrpc.Message, portQueue), out: out, done: make(chan struct{})}
 }
 
 // Connect implements mcp.Transport.
@@ -69,8 +70,9 @@ func (p *port) Close() error {
 	return nil
 }
 
-// SessionID implements mcp.Connection.
-func (p *port) SessionID() string { return "" }
+// SessionID implements mcp.Connection: the one id of the channel is that of MCP
+// too.
+func (p *port) SessionID() string { return p.session }
 
 // push gives the server a message, unless its queue is full.
 func (p *port) push(m jsonrpc.Message) bool {

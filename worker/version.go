@@ -63,14 +63,14 @@ func effective(major int, host, worker string) (Version, error) {
 	return h, nil
 }
 
-// majorOf reads the major version from a subprotocol.
-func majorOf(subprotocol string) (int, bool) {
+// majorOf reads the major version from a subprotocol; 0 is none.
+func majorOf(subprotocol string) int {
 	digits, ok := strings.CutPrefix(subprotocol, "agentfy.worker.v")
 	n, err := strconv.ParseUint(digits, 10, 16)
 	if !ok || err != nil || digits[0] == '0' {
-		return 0, false
+		return 0
 	}
-	return int(n), true
+	return int(n)
 }
 
 // hasCallIDs reports whether calls carry ids under this effective version.

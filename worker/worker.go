@@ -222,7 +222,7 @@ func (w *Worker) post(ev any) {
 // connect starts the MCP server's one session. Its handshake never leaves the
 // process: the one on the wire is the channel's.
 func (w *Worker) connect(ctx context.Context) error {
-	p := newPort(func(m jsonrpc.Message) { w.post(portMessage{m}) })
+	p := newPort(w.env.SessionID, func(m jsonrpc.Message) { w.post(portMessage{m}) })
 	w.desk = newDesk(p)
 	if _, err := w.server.Connect(ctx, p, nil); err != nil {
 		return fmt.Errorf("start MCP server: %w", err)

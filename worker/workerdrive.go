@@ -209,6 +209,7 @@ func (w *Worker) request(ctx context.Context, ch channelID, f frame) {
 func (w *Worker) forward(ctx context.Context, ch channelID, id jsontext.Value, f frame) {
 	result, reply := w.desk.request(waiter{ch, id}, f, time.Now())
 	switch result {
+	case joined: // answered with the first
 	case replayed:
 		w.write(ch, reply)
 	case mismatched:
@@ -278,7 +279,12 @@ func (w *Worker) served(ctx context.Context, m jsonrpc.Message) {
 			return
 		}
 		if mayLeave(m.Method) && w.link != nil && w.m.state != workerWaiting {
-			w.link.send(noticeFrame(m.Method, jsontext.Value(m.Params)))
+			b := noticeFrame(m.Method, jsontext.Value(m.Params))
+			if len(b) > MaxMessage {
+				w.o.Logger.WarnContext(ctx, "a notification of a tool is larger than a message may be", logattr.Size(int64(len(b))))
+				return
+			}
+			w.link.send(b)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (m *workerMachine) leave() {
 
 // lost begins the reconnect window, unless it has begun.
 func (m *workerMachine) lost(now time.Time, why string) {
-	m.log("channel lost", "%s", why)
+	m.log("channel lost", why)
 	m.leave()
 	if _, armed := m.armed[timerID{timerWindow, 0}]; !armed {
 		m.arm(timerWindow, 0, now.Add(m.budgets.ReconnectWindow))
@@ -88,6 +88,7 @@ func (m *workerMachine) fired(now time.Time, id timerID) {
 	case timerFlush:
 		m.do(workerCancelCalls{})
 		m.finish(Report{})
+	default: // a wait of hosts
 	}
 }
 
@@ -147,7 +148,7 @@ func (m *workerMachine) begin(now time.Time, w winding) {
 	for _, kind := range []timerKind{timerHandshake, timerReady, timerReadyAck} {
 		m.disarm(kind, m.ch)
 	}
-	m.log("winding down", "%s", w.reason)
+	m.log("winding down", w.reason)
 	m.arm(timerFlush, 0, at)
 	if w.force {
 		m.do(workerCancelCalls{})

@@ -81,9 +81,7 @@ func (m *workerMachine) take() []workerAction {
 
 func (m *workerMachine) do(a workerAction) { m.out = append(m.out, a) }
 
-func (m *workerMachine) log(event, format string, args ...any) {
-	m.do(workerLog{event, fmt.Sprintf(format, args...)})
-}
+func (m *workerMachine) log(event, detail string) { m.do(workerLog{event, detail}) }
 
 func (m *workerMachine) arm(kind timerKind, ch channelID, at time.Time) {
 	id := timerID{kind, ch}
@@ -181,7 +179,7 @@ func (m *workerMachine) dialFailed(now time.Time, o dialOutcome) {
 		m.end(o.exit, o.why)
 		return
 	}
-	m.log("dial failed", "%s", o.why)
+	m.log("dial failed", o.why)
 	m.again(now, o.after)
 }
 
@@ -212,8 +210,7 @@ func (m *workerMachine) hello(now time.Time, e workerHello) {
 		m.do(workerRefuse{e.ch, e.id, &wireError{Code: codeInvalidRequest, Message: "initialize was already answered on this connection"}})
 		return
 	}
-	major, _ := majorOf(Subprotocol)
-	v, err := effective(major, e.hello.ChannelVersion, ChannelVersion)
+	v, err := effective(majorOf(Subprotocol), e.hello.ChannelVersion, ChannelVersion)
 	if e.bad != nil {
 		err = e.bad
 	}
@@ -239,7 +236,7 @@ func (m *workerMachine) hello(now time.Time, e workerHello) {
 func (m *workerMachine) obey(now time.Time, theirs Budgets) {
 	b, differ := m.budgets.Min(theirs)
 	if len(differ) > 0 {
-		m.log("budgets differ", "%s", strings.Join(differ, ", "))
+		m.log("budgets differ", strings.Join(differ, ", "))
 	}
 	m.budgets = b
 	m.idle = min(m.idle, b.Idle)

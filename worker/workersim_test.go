@@ -45,7 +45,7 @@ func (s *workerSim) apply(acts []workerAction) {
 			clear(s.open) // the driver closes what is left
 		case workerSendBeat:
 			if !s.mute {
-				defer s.step(workerBeatSent{a.ch, a.seq})
+				defer s.step(workerBeatSent(a))
 			}
 		}
 	}

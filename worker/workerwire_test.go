@@ -7,9 +7,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -351,13 +351,11 @@ func TestDialAnswers(t *testing.T) {
 					if c.status == 101 {
 						ws, err := websocket.Accept(w, q, &websocket.AcceptOptions{Subprotocols: []string{"other"}})
 						if err == nil {
-							_, _, _ = ws.Read(context.Background())
+							_, _, _ = ws.Read(q.Context())
 						}
 						return
 					}
-					for k, v := range c.header {
-						w.Header()[k] = v
-					}
+					maps.Copy(w.Header(), c.header)
 					w.WriteHeader(c.status)
 				}))
 				defer r.close()
@@ -459,9 +457,7 @@ func TestStubbornTool(t *testing.T) {
 // reaches its host.
 func TestUnixSocket(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "w")
-	must(t, err)
-	defer os.RemoveAll(dir)
+	dir := t.TempDir()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", dir+"/gw.sock")
 	must(t, err)
 	host := worker.NewHost(tokens{}, nil, nil)
@@ -474,7 +470,7 @@ func TestUnixSocket(t *testing.T) {
 	e := env("s1")
 	e.ControlURL = "unix://" + dir + "/gw.sock"
 	done := make(chan worker.Exit, 1)
-	go func() { done <- worker.New(newToolbox().server, e, nil).Run(context.Background()) }()
+	go func() { done <- worker.New(newToolbox().server, e, nil).Run(context.WithoutCancel(t.Context())) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	must(t, s.Running(ctx))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/coder/websocket"
@@ -52,19 +53,29 @@ type Closed struct {
 // Error implements error.
 func (c Closed) Error() string { return fmt.Sprintf("closed with %d %q", c.Code, c.Reason) }
 
+// Answer is what an upgrade was answered.
+type Answer struct {
+	Status int
+	Header http.Header
+}
+
 // DialPeer is a scripted worker. The answer is that of the upgrade.
-func DialPeer(ctx context.Context, n *Net, token string, subprotocols ...string) (*Peer, *http.Response, error) {
+func DialPeer(ctx context.Context, n *Net, token string, subprotocols ...string) (*Peer, Answer, error) {
 	tr := n.Transport()
-	ws, resp, err := websocket.Dial(ctx, "ws://memory/", &websocket.DialOptions{
+	ws, resp, err := websocket.Dial(ctx, "ws://memory/", &websocket.DialOptions{ //nolint:bodyclose // the library closes it
 		HTTPClient:   &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		HTTPHeader:   http.Header{"Authorization": {"Bearer " + token}},
 		Subprotocols: subprotocols,
 	})
+	var answer Answer
+	if resp != nil {
+		answer = Answer{resp.StatusCode, resp.Header}
+	}
 	if err != nil {
-		return nil, resp, err
+		return nil, answer, err
 	}
 	ws.SetReadLimit(2 * worker.MaxMessage)
-	return &Peer{ws}, resp, nil
+	return &Peer{ws}, answer, nil
 }
 
 // Hosts accepts workers for a scripted host and hands each connection over. An
@@ -148,14 +159,11 @@ func Ready(session string) string {
 
 // Tools answers tools/list with the given names.
 func Tools(id jsontext.Value, names ...string) string {
-	out := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[`, id)
+	tools := make([]string, len(names))
 	for i, name := range names {
-		if i > 0 {
-			out += ","
-		}
-		out += fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name)
+		tools[i] = fmt.Sprintf(`{"name":%q,"inputSchema":{"type":"object"}}`, name)
 	}
-	return out + "]}}"
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s]}}`, id, strings.Join(tools, ","))
 }
 
 // Serve brings a scripted worker to running and returns what it read.

@@ -70,12 +70,12 @@ func TestStore(t *testing.T, open func(t *testing.T) worker.Store) {
 		}
 		recs, err := s.List(t.Context())
 		must(t, err)
-		ids := ""
+		var ids []string
 		for _, r := range recs {
-			ids += r.ID
+			ids = append(ids, r.ID)
 		}
-		if ids != "abc" {
-			t.Errorf("listed %s", ids)
+		if diff := cmp.Diff([]string{"a", "b", "c"}, ids); diff != "" {
+			t.Errorf("listed (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("lets one of many hosts bind", func(t *testing.T) { t.Parallel(); testEpochs(t, open(t)) })
