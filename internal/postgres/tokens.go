@@ -19,30 +19,30 @@ var _ access.Store = (*Tokens)(nil)
 // Tokens returns the records of tokens in the database.
 func (db *DB) Tokens() *Tokens { return &Tokens{db} }
 
-// uniqueViolation is what the server calls a key that is there already.
-const uniqueViolation = "23505"
+const tokenColumns = `id, name, hash, rights, created, expires, revoked`
 
 // Add implements access.Store.
-func (s *Tokens) Add(ctx context.Context, t access.Token) error {
-	rights, err := t.Rights.Encode()
-	if err == nil {
-		err = s.db.call(ctx, `INSERT INTO ossicle.token (id, name, hash, rights, created, expires, revoked) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-			[]any{t.ID, t.Name, t.Hash[:], rights, t.Created, orNull(t.Expires), orNull(t.Revoked)}, nil)
-	}
-	if code(err) == uniqueViolation {
-		err = access.ErrExists
-	}
+func (s *Tokens) Add(ctx context.Context, tok access.Token) error {
+	rights, err := tok.Rights.Encode()
 	if err != nil {
 		return fmt.Errorf("add token: %w", err)
+	}
+	added := false
+	err = s.db.call(ctx, `INSERT INTO ossicle.token (`+tokenColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true`,
+		[]any{tok.ID, tok.Name, tok.Hash[:], string(rights), tok.Created, orNull(tok.Expires), orNull(tok.Revoked)},
+		func(rows pgx.Rows) error { return rows.Scan(&added) })
+	if err != nil {
+		return fmt.Errorf("add token: %w", err)
+	}
+	if !added {
+		return access.ErrExists
 	}
 	return nil
 }
 
-const selectTokens = `SELECT id, name, hash, rights, created, expires, revoked FROM ossicle.token `
-
 // List implements access.Store.
 func (s *Tokens) List(ctx context.Context) ([]access.Token, error) {
-	rows, err := s.db.pool.Query(ctx, selectTokens+`ORDER BY created, id`)
+	rows, err := s.db.pool.Query(ctx, `SELECT `+tokenColumns+` FROM ossicle.token ORDER BY created, id`)
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
@@ -56,59 +56,62 @@ func (s *Tokens) List(ctx context.Context) ([]access.Token, error) {
 // Revoke implements access.Store.
 func (s *Tokens) Revoke(ctx context.Context, id string, at time.Time) error {
 	found := false
-	err := s.db.call(ctx, `UPDATE ossicle.token SET revoked = coalesce(revoked, $2) WHERE id = $1 RETURNING true`, []any{id, access.Moment(at)},
+	err := s.db.call(ctx, `UPDATE ossicle.token SET revoked = coalesce(revoked, $1) WHERE id = $2 RETURNING true`, []any{at, id},
 		func(rows pgx.Rows) error { return rows.Scan(&found) })
-	if err == nil && !found {
-		err = access.ErrNotFound
-	}
 	if err != nil {
 		return fmt.Errorf("revoke token: %w", err)
+	}
+	if !found {
+		return access.ErrNotFound
 	}
 	return nil
 }
 
 // ByHash implements access.Store.
 func (s *Tokens) ByHash(ctx context.Context, hash [32]byte) (access.Token, error) {
-	rows, err := s.db.pool.Query(ctx, selectTokens+`WHERE hash = $1`, hash[:])
+	rows, err := s.db.pool.Query(ctx, `SELECT `+tokenColumns+` FROM ossicle.token WHERE hash = $1`, hash[:])
 	if err != nil {
-		return access.Token{}, fmt.Errorf("look up token: %w", err)
+		return access.Token{}, fmt.Errorf("find token: %w", err)
 	}
-	t, err := pgx.CollectExactlyOneRow(rows, scanToken)
+	tok, err := pgx.CollectExactlyOneRow(rows, scanToken)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = access.ErrNotFound
+		return access.Token{}, access.ErrNotFound
 	}
 	if err != nil {
-		return access.Token{}, fmt.Errorf("look up token: %w", err)
+		return access.Token{}, fmt.Errorf("find token: %w", err)
 	}
-	return t, nil
+	return tok, nil
 }
 
 func scanToken(row pgx.CollectableRow) (access.Token, error) {
-	var t access.Token
-	var hash, rights []byte
+	var tok access.Token
+	var hash []byte
+	var rights string
 	var expires, revoked *time.Time
-	if err := row.Scan(&t.ID, &t.Name, &hash, &rights, &t.Created, &expires, &revoked); err != nil {
-		return t, err
+	if err := row.Scan(&tok.ID, &tok.Name, &hash, &rights, &tok.Created, &expires, &revoked); err != nil {
+		return tok, err
 	}
-	if copy(t.Hash[:], hash) != len(t.Hash) {
-		return t, fmt.Errorf("token %s: its hash has %d bytes", t.ID, len(hash))
+	if copy(tok.Hash[:], hash) != len(tok.Hash) || len(hash) != len(tok.Hash) {
+		return tok, fmt.Errorf("token %s: its hash has %d bytes", tok.ID, len(hash))
 	}
-	t.Created, t.Expires, t.Revoked = access.Moment(t.Created), fromNull(expires), fromNull(revoked)
 	var err error
-	t.Rights, err = access.ParseRights(rights)
-	return t, err
+	if tok.Rights, err = access.ParseRights([]byte(rights)); err != nil {
+		return tok, fmt.Errorf("token %s: %w", tok.ID, err)
+	}
+	tok.Created, tok.Expires, tok.Revoked = tok.Created.UTC(), orZero(expires), orZero(revoked)
+	return tok, nil
 }
 
-func orNull(t time.Time) *time.Time {
+func orNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
-	return &t
+	return t
 }
 
-func fromNull(t *time.Time) time.Time {
+func orZero(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
-	return access.Moment(*t)
+	return t.UTC()
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/ossicle/ossicle/internal/access/accesstest"
 )
 
-func TestTokens(t *testing.T) {
+func TestTokens(t *testing.T) { // F-22
 	t.Parallel()
 	accesstest.RunStore(t, func(t *testing.T) func() access.Store {
 		dsn := server.Get(t).Database(t)
-		return func() access.Store { return openAt(t, dsn, nil).Tokens() }
+		return func() access.Store { return openAt(t, dsn, &Options{Connections: 2}).Tokens() }
 	})
 }
