@@ -30,19 +30,12 @@ func (s *Server) publishLines(w http.ResponseWriter, r *http.Request, topic, key
 	// begins. HTTP/2 needs no asking.
 	_ = l.rc.EnableFullDuplex()
 	l.in = bufio.NewReaderSize(s.body(w, r, math.MaxInt64), linesBuffer)
-	done, released := make(chan struct{}), make(chan struct{})
-	go func() { // a body that is silent does not hold up the end
-		defer close(released)
-		select {
-		case <-s.ending:
-			l.ending.Store(true)
-			_ = l.rc.SetReadDeadline(time.Now())
-		case <-done:
-		}
-	}()
+	stop := s.atEnding(func() { // a body that is silent does not hold up the end
+		l.ending.Store(true)
+		_ = l.rc.SetReadDeadline(time.Now())
+	})
 	err := l.run(r)
-	close(done)
-	<-released
+	stop()
 	switch {
 	case err == nil && !l.begun:
 		s.answer(w, receipts{s.hub.Stats().Head.Epoch, []feed.Receipt{}})

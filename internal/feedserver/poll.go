@@ -41,16 +41,7 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, want wanted) 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
-	released := make(chan struct{})
-	go func() { // Next knows one way to be ended
-		defer close(released)
-		select {
-		case <-s.ending:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	defer func() { cancel(); <-released }()
+	defer s.atEnding(cancel)()
 	b, err := next(ctx, sub)
 	var slow *feed.SlowError
 	switch {

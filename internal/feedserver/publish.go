@@ -99,7 +99,12 @@ func (s *Server) takeJSON(w http.ResponseWriter, r *http.Request, topic, key str
 		return receipts{}, err
 	}
 	defer give()
+	stop := s.atEnding(func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now()) })
 	b, err := io.ReadAll(s.body(w, r, MaxBody))
+	stop()
+	if err != nil && s.isEnding() {
+		err = &refusal{http.StatusServiceUnavailable, endingDetail}
+	}
 	if err != nil {
 		return receipts{}, s.readError(err)
 	}
@@ -144,7 +149,10 @@ func (p *patient) Read(b []byte) (int, error) {
 // readError says what is wrong with a body that cannot be read.
 func (s *Server) readError(err error) error {
 	var long *http.MaxBytesError
+	var known *refusal
 	switch {
+	case errors.As(err, &known):
+		return known
 	case errors.As(err, &long):
 		return tooLong()
 	case isTimeout(err):

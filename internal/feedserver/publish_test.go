@@ -315,6 +315,26 @@ func TestASilentBodyIsNotAwaited(t *testing.T) {
 	})
 }
 
+// F-21: nor is a body that is no stream.
+func TestAnUnfinishedBodyDoesNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, setup{feed: feedserver.Options{Spread: time.Millisecond}})
+	conn, r := s.dial("POST /v1/topics/a/events HTTP/1.1\nHost: " + s.addr + "\nContent-Type: application/json\nContent-Length: 100\nExpect: 100-continue")
+	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") { // it is being read
+		t.Fatalf("%s %v", line, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	begun := time.Now()
+	if err := s.feed.Shutdown(ctx); err != nil || time.Since(begun) > limit/2 {
+		t.Errorf("%v after %v", err, time.Since(begun))
+	}
+	if b, _ := io.ReadAll(r); !strings.Contains(string(b), "503 Service Unavailable") {
+		t.Errorf("%s", b)
+	}
+	_ = conn.Close()
+}
+
 // What is being published at once is bounded.
 func TestTooManyBodiesWait(t *testing.T) {
 	t.Parallel()

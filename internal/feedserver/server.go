@@ -119,6 +119,33 @@ func (s *Server) enter() bool {
 	return true
 }
 
+func (s *Server) isEnding() bool {
+	select {
+	case <-s.ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// atEnding calls f when the server begins to end, unless it is stopped before.
+// Stop waits for f.
+func (s *Server) atEnding(f func()) (stop func()) {
+	done, released := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(released)
+		select {
+		case <-s.ending:
+			f()
+		case <-done:
+		}
+	}()
+	return func() {
+		close(done)
+		<-released
+	}
+}
+
 // lapse has the shards look for streams whose grant is over.
 func (s *Server) lapse() {
 	if s.direct != nil {
