@@ -53,7 +53,10 @@ type AgentSpec struct {
 	Watches   []watch.StartRequest
 	StatePath string
 	// Topics of the feed that the agent listens to.
-	Topics   []TopicSpec
+	Topics []TopicSpec
+	// Signals is the collaboration session that the agent takes part in, under its
+	// own id. Empty is none.
+	Signals  string
 	Channels []agent.Channel
 	Chat     *Chat // nil: the agent is in none
 	Asks     bool  // a person can be asked
@@ -70,6 +73,7 @@ type Agent struct {
 	agents *Agents
 	code   *agent.CodeMode
 	ears   *listeners    // nil: it listens to no topic
+	seat   *seat         // nil: it is in no collaboration session
 	ready  chan struct{} // closed when the first turn need not wait any more
 	once   sync.Once
 	gate   restoreGate
@@ -139,6 +143,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	if err := o.listen(spec); err != nil {
 		return err
 	}
+	o.sit(ctx, spec)
 	var chat *irc.Client
 	if spec.Chat != nil {
 		if chat, err = o.newChat(spec.Chat); err != nil {
@@ -168,7 +173,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	})
 	o.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
 	o.hear(ctx)
-	return nil
+	return o.join(ctx, spec)
 }
 
 // listen makes the listeners of the topics.
@@ -240,7 +245,7 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		MCPServers: o.mcpServers, Tools: o.tools, Channels: places,
 		Attached: func(ctx context.Context) error { return a.endpoint.AwaitListed(ctx, spec.ID) },
 		Pull:     o.pull,
-		OnIdle:   func() { a.Inbox.Kick(spec.ID) },
+		OnIdle:   func() { a.Inbox.Kick(spec.ID); o.seat.turnOver() },
 		Context:  o.code.ScopeNote,
 		Policy:   p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Log: a.log,
 	})
@@ -274,12 +279,12 @@ func (o *Agent) tools(ctx context.Context) []agent.Tool {
 	if o.ears != nil {
 		tools = append(tools, o.ears.tools()...)
 	}
-	return tools
+	return append(tools, o.seat.tools()...)
 }
 
 // mcpServers gives each start of the agent a way in of its own.
 func (o *Agent) mcpServers(ctx context.Context) ([]agent.MCPServer, error) {
-	server, err := o.agents.endpoint.Attach(o.Session.ID(), o.tools(ctx))
+	server, err := o.agents.endpoint.Attach(o.Session.ID(), o.tools(ctx), o.seat.sources()...)
 	if err != nil {
 		return nil, err
 	}

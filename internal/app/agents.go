@@ -14,6 +14,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/sqlite"
+	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -37,6 +38,7 @@ type Agents struct {
 	config   *config.Config
 	data     string
 	feed     *Feed // nil: none
+	signals  *Collaborations
 	log      *slog.Logger
 	endpoint *Endpoint
 	down     teardown
@@ -69,6 +71,7 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
+	a.signals = NewCollaborations(c, a.data, mailbox.Limits{}, a.log)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.down.run(context.WithoutCancel(ctx)))

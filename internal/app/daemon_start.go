@@ -28,7 +28,8 @@ type StartRequest struct {
 	MidTurn bool           `json:"mid_turn,omitzero"`
 	Servers []StartServer  `json:"servers,omitzero"`
 	Watches []StartedWatch `json:"watches,omitzero"`
-	Topics  []string       `json:"topics,omitzero"` // TOPIC or TOPIC=POLICY
+	Topics  []string       `json:"topics,omitzero"`  // TOPIC or TOPIC=POLICY
+	Signals string         `json:"signals,omitzero"` // collaboration session
 }
 
 // StartModel is where a model loop finds its model.
@@ -77,7 +78,7 @@ func (s *sessionAPI) start(r *http.Request) (any, error) {
 }
 
 func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
-	spec := &AgentSpec{ID: req.ID, StatePath: s.watchState(req.ID), Asks: true}
+	spec := &AgentSpec{ID: req.ID, Signals: req.Signals, StatePath: s.watchState(req.ID), Asks: true}
 	if req.Profile != "" {
 		p, ok := s.agents.config.Profiles[req.Profile]
 		if !ok {

@@ -15,6 +15,7 @@ import (
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/version"
+	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -82,9 +83,9 @@ var errEndpointClosed = errors.New("attach agent: the endpoint is closed")
 
 // Attach makes a new way in for the agent of a session and returns where it is.
 // The one before, if any, is gone with it: its path answers 404.
-func (e *Endpoint) Attach(session string, tools []agent.Tool) (agent.MCPServer, error) {
+func (e *Endpoint) Attach(session string, tools []agent.Tool, sources ...listen.Source) (agent.MCPServer, error) {
 	token := strings.ToLower(rand.Text())
-	a, err := newAttachment(e, session, tools)
+	a, err := newAttachment(e, session, tools, sources)
 	if err != nil {
 		return agent.MCPServer{}, fmt.Errorf("attach agent: %w", err)
 	}

@@ -46,8 +46,13 @@ type attachment struct {
 	pulls     map[string][]*notice.Pull // by exchange, as long as it lasts
 }
 
-func newAttachment(e *Endpoint, session string, tools []agent.Tool) (*attachment, error) {
+func newAttachment(e *Endpoint, session string, tools []agent.Tool, mounts []listen.Source) (*attachment, error) {
 	sources := listen.NewRegistry(&listen.RegistryOptions{Logger: e.log})
+	for _, s := range mounts {
+		if err := sources.Mount(s); err != nil {
+			return nil, err
+		}
+	}
 	hub := listen.NewHub(sources, &listen.HubOptions{Logger: e.log})
 	a := &attachment{e: e, session: session, sources: sources, listed: make(chan struct{}), pulls: map[string][]*notice.Pull{}}
 	a.gone, a.leave = context.WithCancel(context.Background())

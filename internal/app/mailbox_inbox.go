@@ -38,12 +38,14 @@ func (i *signalInbox) Means() bool { return i.means != nil && i.means() }
 // Put implements mailbox.Inbox.
 func (i *signalInbox) Put(ctx context.Context, s mailbox.Signal, wake bool) error {
 	n := notice.Notice{
-		ID: i.noticeID(s.ID), Agent: i.agent, Source: notice.SourceSignal, Title: string(s.Type) + " " + s.ID,
-		Text: s.Content, Meta: map[string]string{notice.MetaFrom: s.Sender}, CreatedAt: s.Time, Quiet: !wake,
+		ID: i.noticeID(s.ID), Agent: i.agent, Source: notice.SourceSignal, Title: string(s.Type) + " from " + s.Sender,
+		Text: s.Content, CreatedAt: s.Time, Quiet: !wake,
 		DedupeKey: "signal " + i.session + " " + s.ID, Depth: s.Depth + 1,
 	}
-	if wake {
-		n.Text += fmt.Sprintf("\n(acknowledge: ack_signals %s; answer: signal to %s, type ack, reply_to that id)", s.ID, s.Sender)
+	if !wake {
+		n.Text += "\n(id " + s.ID + ")"
+	} else {
+		n.Text += fmt.Sprintf("\n(id %s; acknowledge it with ack_signals, answer with signal to %s, type ack, reply_to this id)", s.ID, s.Sender)
 		i.mu.Lock()
 		i.woken = append(i.woken, n.ID)
 		i.mu.Unlock()

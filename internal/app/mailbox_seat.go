@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"sync"
 	"time"
 
+	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpserver"
+	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
 )
@@ -91,8 +94,39 @@ func (s *seat) sit(ctx context.Context, session, agent string) (*mailbox.Member,
 	return m, nil
 }
 
+// tools are those of the agent; without a seat there are none.
+func (s *seat) tools() (tools []agent.Tool) {
+	if s == nil {
+		return nil
+	}
+	for _, t := range mcpserver.SignalTools(s.Seat) {
+		tools = append(tools, agent.Tool{
+			Name: t.Name, Description: t.Description, InputSchema: t.InputSchema, ReadOnly: t.ReadOnly,
+			Call: func(ctx context.Context, args json.RawMessage) (agent.ToolResult, error) {
+				r, err := t.Call(ctx, args)
+				if err != nil && ctx.Err() == nil {
+					r, err = mcpserver.ToolResult{Text: err.Error(), IsError: true}, nil
+				}
+				return agent.ToolResult{Text: r.Text, IsError: r.IsError}, err
+			},
+		})
+	}
+	return tools
+}
+
+// sources are the resources of the agent's session.
+func (s *seat) sources() []listen.Source {
+	if s == nil {
+		return nil
+	}
+	return []listen.Source{mcpserver.SignalSource(s.Seat)}
+}
+
 // turnOver says that the agent is in no turn. It does not block.
 func (s *seat) turnOver() {
+	if s == nil {
+		return
+	}
 	select {
 	case s.idle <- struct{}{}:
 	default:

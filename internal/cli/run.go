@@ -44,6 +44,7 @@ type agentFlags struct {
 	dir       string
 	midTurn   bool
 	topics    []string
+	signals   string
 }
 
 func (f *agentFlags) register(cmd *cobra.Command) {
@@ -58,6 +59,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.onStart, "on-start", "", "prompt of the first turn; what was restored is told in the same turn")
 	flags.StringVar(&f.dir, "dir", "", "working directory of the agent (default: this one)")
 	flags.BoolVar(&f.midTurn, "mid-turn", false, "offer notices to the running turn, where the agent has a way for it")
+	flags.StringVar(&f.signals, "signals", "", "collaboration session of agents to take part in, under the id of the session; see 'ossicle start-session'")
 	flags.StringArrayVar(&f.topics, "topic", nil, "topic of the feed to listen to: TOPIC, or TOPIC=digest to be told before a person's next prompt, TOPIC=silent to be asked for (repeatable)")
 }
 
@@ -266,6 +268,7 @@ func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error 
 		}
 		spec.Topics = append(spec.Topics, topic)
 	}
+	spec.Signals = f.signals
 	if f.mode != "" {
 		spec.Mode = f.mode
 	}

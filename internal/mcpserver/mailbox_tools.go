@@ -74,6 +74,7 @@ func signalTools(s *Seat) []Tool {
 		{
 			Name: "list_agents", Title: "List agents", ReadOnly: true, Idempotent: true,
 			Description: "The agents of your session: id, harness, status (active, idle, sleeping, stale) and when each was last seen.",
+			InputSchema: json.RawMessage(noArguments),
 			Call: seated(s, func(ctx context.Context, m *mailbox.Member, _ *struct{}) (any, error) {
 				return m.Agents(ctx)
 			}),
