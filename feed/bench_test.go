@@ -3,6 +3,7 @@ package feed_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -62,5 +63,45 @@ func BenchmarkFanOut(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N*subscribers*burst)/b.Elapsed().Seconds(), "deliveries/s")
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/subscribers, "B/subscriber")
+}
+
+// BenchmarkManyFilters hands an event to one of 10,000 subscribers, each of which
+// has a topic of its own.
+func BenchmarkManyFilters(b *testing.B) {
+	const subscribers = 10_000
+	h, err := feed.NewHub(b.Context(), feedtest.NewMemory(), nil, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	subs := make([]*feed.Subscription, subscribers)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range subs {
+		f, err := feed.ParseFilter(fmt.Sprintf("user.%d", i))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if subs[i], err = h.Subscribe(feed.Subscribe{Filter: f}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	i := 0
+	for b.Loop() {
+		if _, err := h.Publish(ctx, []feed.Draft{{Topic: fmt.Sprintf("user.%d", i), Data: json.RawMessage("1")}}); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := subs[i].Next(ctx); err != nil {
+			b.Fatal(err)
+		}
+		i = (i + 1) % subscribers
+	}
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/subscribers, "B/subscriber")
 }

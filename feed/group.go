@@ -55,3 +55,52 @@ func (g *group) after(id int64) int64 {
 func (g *group) clear(floor int64) {
 	g.ring, g.n, g.floor = nil, 0, floor
 }
+
+// index finds the groups that select a topic. What an event costs does not grow
+// with the filters that name other topics, of which there may be one for each
+// subscriber. The zero index is ready.
+type index struct {
+	exact map[string]map[*group]struct{} // filters without an asterisk, by each topic
+	broad map[*group]struct{}            // the others
+}
+
+func (x *index) add(g *group) {
+	topics, exact := g.filter.topics()
+	if !exact {
+		if x.broad == nil {
+			x.broad = map[*group]struct{}{}
+		}
+		x.broad[g] = struct{}{}
+		return
+	}
+	if x.exact == nil {
+		x.exact = map[string]map[*group]struct{}{}
+	}
+	for _, topic := range topics {
+		if x.exact[topic] == nil {
+			x.exact[topic] = map[*group]struct{}{}
+		}
+		x.exact[topic][g] = struct{}{}
+	}
+}
+
+func (x *index) remove(g *group) {
+	topics, _ := g.filter.topics()
+	delete(x.broad, g)
+	for _, topic := range topics {
+		if delete(x.exact[topic], g); len(x.exact[topic]) == 0 {
+			delete(x.exact, topic)
+		}
+	}
+}
+
+func (x *index) each(topic string, f func(*group)) {
+	for g := range x.exact[topic] {
+		f(g)
+	}
+	for g := range x.broad {
+		if g.filter.Match(topic) {
+			f(g)
+		}
+	}
+}

@@ -37,6 +37,7 @@ type Hub struct {
 	head    Position   // every event up to here is in the rings
 	gen     int        // how often the rings were cleared
 	groups  map[Filter]*group
+	index   index  // of the groups, by topic
 	all     *group // the one of the zero Filter, always there
 	count   int    // subscriptions
 	stopped bool
@@ -64,6 +65,7 @@ func NewHub(ctx context.Context, store Store, bus Bus, o *Options) (*Hub, error)
 	h.head = Position{page.Head.Epoch, max(from, page.Trimmed)}
 	h.all = newGroup(Filter{}, h.o.Ring, h.head.ID)
 	h.groups = map[Filter]*group{{}: h.all}
+	h.index.add(h.all)
 	page.Events = after(page.Events, h.head.ID)
 	h.head.ID = max(h.head.ID, page.Through)
 	for _, it := range h.encode(page.Events) {
@@ -222,12 +224,10 @@ func (h *Hub) apply(page Page, items []*Item) {
 	touched := map[*group]struct{}{}
 	for _, it := range items {
 		policy := h.o.Policy(it.Topic)
-		for _, g := range h.groups {
-			if g.filter.Match(it.Topic) {
-				g.push(it, policy)
-				touched[g] = struct{}{}
-			}
-		}
+		h.index.each(it.Topic, func(g *group) {
+			g.push(it, policy)
+			touched[g] = struct{}{}
+		})
 	}
 	h.head.ID = page.Through
 	for g := range touched {
@@ -263,5 +263,6 @@ func (h *Hub) group(f Filter) *group {
 		}
 	}
 	h.groups[f] = g
+	h.index.add(g)
 	return g
 }

@@ -132,6 +132,7 @@ func (s *Subscription) closeLocked() {
 	delete(g.subs, s)
 	if len(g.subs) == 0 && g != s.hub.all {
 		delete(s.hub.groups, g.filter)
+		s.hub.index.remove(g)
 	}
 	s.wake()
 }

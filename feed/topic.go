@@ -73,3 +73,11 @@ func (f Filter) Match(topic string) bool {
 
 // Patterns are those that the filter was made of, sorted, each once.
 func (f Filter) Patterns() []string { return strings.Fields(f.patterns) }
+
+// topics are those that an exact filter selects: one that is nothing but topics.
+func (f Filter) topics() (topics []string, exact bool) {
+	if f.All() || strings.Contains(f.patterns, "*") {
+		return nil, false
+	}
+	return f.Patterns(), true
+}
