@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -64,11 +66,14 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 		sink = watch.SinkFunc(func(context.Context, watch.Notice) error { return nil })
 	}
 	client := &Client{}
+	if err := client.hold(o.StatePath); err != nil {
+		return nil, err
+	}
 	opts := &mcpclient.Options{LegacyWatch: c.Watch.LegacyWatch, ConnectTimeout: connectTime, Logger: log}
 	if o.Authorize != nil {
 		asking, err := newConsent(context.Background(), o.Authorize)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, client.down.run(context.Background()))
 		}
 		client.down.push("authorization", consentBudget, asking.close)
 		opts.OAuth, opts.ConnectTimeout = asking.handler, personTime
@@ -92,6 +97,33 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 	})
 	client.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
 	return client, nil
+}
+
+// StateInUseError says that another process keeps its watches in a file. Each
+// would write over what the other has.
+type StateInUseError struct{ Path string }
+
+func (e *StateInUseError) Error() string {
+	return fmt.Sprintf("keep watches in %s: another process does; end it, or name another file", e.Path)
+}
+
+// hold keeps the file with the watches for this client alone.
+func (c *Client) hold(path string) error {
+	if path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("keep watches: %w", err)
+	}
+	release, err := holdFile(path + ".lock")
+	if errors.Is(err, errHeld) {
+		return &StateInUseError{path}
+	}
+	if err != nil {
+		return fmt.Errorf("keep watches: %w", err)
+	}
+	c.down.push("state", consentBudget, func(context.Context) error { release(); return nil })
+	return nil
 }
 
 // Close ends the watches, the interpreter and the connections, in this order,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/mailbox"
@@ -79,6 +80,7 @@ func exitCode(ctx context.Context, err error) int {
 		agent    *agentError
 		nobody   *notice.UnknownAgentError
 		invalid  *notice.InvalidError
+		inUse    *app.StateInUseError
 	)
 	switch {
 	case err == nil:
@@ -86,7 +88,7 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),
-		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)):
+		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)), errors.As(err, &inUse):
 		return exitUsage
 	case errors.Is(err, errUnobserved):
 		return exitUnobserved

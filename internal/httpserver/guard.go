@@ -13,12 +13,12 @@ import (
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !s.hostAllowed(r) {
-			WriteProblem(w, http.StatusForbidden, "this server is not known by the name in the Host header; name it in the configuration if it should be")
+			WriteProblem(w, http.StatusForbidden, "this server is not known by the name in the Host header; whoever runs it can allow the name")
 			return
 		}
 		origin := r.Header.Get("Origin")
 		if origin != "" && !s.originAllowed(origin, r) {
-			WriteProblem(w, http.StatusForbidden, "requests of this Origin are not served; name it in the configuration if they should be")
+			WriteProblem(w, http.StatusForbidden, "requests of this Origin are not served; whoever runs the server can allow it")
 			return
 		}
 		if origin != "" {
