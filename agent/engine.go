@@ -79,6 +79,10 @@ type StartOptions struct {
 	// Resume is Info.Conversation of an earlier life; empty starts afresh. An
 	// engine that cannot resume it starts afresh and leaves Info.Resumed false.
 	Resume string
+	// History returns the turns that completed before, for engines that keep the
+	// conversation themselves: the newest that fit into MaxPast, oldest first.
+	// Nil is none. Engines whose agent has its own memory ignore it.
+	History func(ctx context.Context) ([]Past, error)
 }
 
 // MCPServer says how one MCP server can be reached. The engine takes the first

@@ -114,7 +114,7 @@ func (s *Session) startEngine(ctx context.Context) (Engine, Info, error) {
 	s.engine.engine, s.engine.dead, s.engine.primed = engine, false, false
 	s.engine.gone = make(chan struct{})
 	n := s.engine.count
-	opts := StartOptions{Dir: s.opts.Dir, Env: s.opts.Env, System: s.opts.System, Resume: s.meta.Conversation}
+	opts := StartOptions{Dir: s.opts.Dir, Env: s.opts.Env, System: s.opts.System, Resume: s.meta.Conversation, History: s.past}
 	s.mu.Unlock()
 	if s.opts.MCPServers != nil {
 		opts.MCPServers, err = s.opts.MCPServers(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/openai/openai-go/v3/option"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/logattr"
 )
 
 // Defaults of Options.
@@ -105,7 +106,8 @@ func (o *Options) withDefaults() Options {
 }
 
 // Engine runs a model as an agent. It implements agent.Engine and
-// agent.Steerer. Its conversation ends with it: Info.Conversation is empty.
+// agent.Steerer. Its conversation ends with it, Info.Conversation is empty; what
+// was said in an earlier life it takes from StartOptions.History.
 type Engine struct {
 	base  string
 	o     Options
@@ -171,6 +173,13 @@ func (e *Engine) Start(ctx context.Context, so agent.StartOptions, sink agent.Si
 	e.emit = sink
 	e.tools = newToolbox(so.Tools)
 	e.history = &history{system: so.System, budget: e.o.ContextBudget}
+	if so.History != nil {
+		past, err := so.History(ctx)
+		if err != nil {
+			e.log.WarnContext(ctx, "model starts without its history", logattr.Err(err))
+		}
+		e.history.recall(past)
+	}
 	return agent.Info{Name: e.model, Protocol: "openai chat", System: true, Steering: true}, nil
 }
 

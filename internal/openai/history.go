@@ -63,6 +63,16 @@ func (h *history) ask(turn int, parts []agent.Part) {
 	}
 }
 
+// recall begins with what was said in an earlier life: turns that are numbered
+// before the first, so that trimming drops them first.
+func (h *history) recall(past []agent.Past) {
+	for i, p := range past {
+		turn := i - len(past)
+		h.ask(turn, p.Parts)
+		h.answer(turn, p.Reply, nil)
+	}
+}
+
 // answer adds what the model said and returns the ids of its calls. An id that
 // the conversation has already gets a new one: weak servers count from zero
 // with every call.

@@ -124,3 +124,27 @@ func TestToolNames(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// N-19: what an earlier life said comes before the first turn, and is the first
+// to go when there is no room.
+func TestHistoryOfEarlierLives(t *testing.T) {
+	t.Parallel()
+	h := &history{budget: 1000}
+	h.recall([]agent.Past{
+		{Parts: said(strings.Repeat("x", 900)), Reply: "old answer"},
+		{Parts: append([]agent.Part{{Kind: agent.PartNotice, Text: "<watch-event>"}}, said("who?")...), Reply: "me"},
+		{Parts: said("silence")},
+	})
+	h.ask(1, said("and now?"))
+	want := []string{"-3 user xxxxxxxxxxxx", "-3 model old answer", "-2 user <watch-event", "-2 user who?", "-2 model me", "-1 user silence", "1 user and now?"}
+	if d := cmp.Diff(want, outline(h)); d != "" {
+		t.Errorf("history (-want +got):\n%s", d)
+	}
+	h.trim()
+	if d := cmp.Diff(want[2:], outline(h)); d != "" {
+		t.Errorf("trimmed (-want +got):\n%s", d)
+	}
+	if n := len(h.render()); n != 3 { // messages of the user in a row are one
+		t.Errorf("%d messages", n)
+	}
+}
