@@ -132,7 +132,7 @@ func (b *Bus) Close() error {
 // Health is the state of the connections: an error and since when it lasts, or
 // nothing.
 func (b *Bus) Health() feed.Health {
-	err, since := b.health.State()
+	since, err := b.health.State()
 	if err == nil {
 		return feed.Health{}
 	}

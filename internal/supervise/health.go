@@ -53,7 +53,7 @@ func (p *Part) Leave() {
 
 // State returns what has been wrong for longest, and since when; a nil error if
 // all parts are well.
-func (h *Health) State() (error, time.Time) { //nolint:revive,staticcheck // the error is the state, not a failure to find it out
+func (h *Health) State() (since time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var worst *Part
@@ -63,7 +63,7 @@ func (h *Health) State() (error, time.Time) { //nolint:revive,staticcheck // the
 		}
 	}
 	if worst == nil {
-		return nil, time.Time{}
+		return time.Time{}, nil
 	}
-	return worst.err, worst.since
+	return worst.since, worst.err
 }

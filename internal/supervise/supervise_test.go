@@ -29,7 +29,7 @@ func TestLoopPauses(t *testing.T) {
 			pauses = append(pauses, time.Since(last))
 			defer func() { last = time.Now() }()
 			if n := len(pauses); n > 1 {
-				if err, since := health.State(); !errors.Is(err, errDown) || since.IsZero() {
+				if since, err := health.State(); !errors.Is(err, errDown) || since.IsZero() {
 					t.Errorf("state %v since %v", err, since)
 				}
 			}
@@ -38,7 +38,7 @@ func TestLoopPauses(t *testing.T) {
 				up()
 			case 10:
 				up()
-				if err, _ := health.State(); err != nil {
+				if _, err := health.State(); err != nil {
 					t.Errorf("state %v while it works", err)
 				}
 				time.Sleep(DefaultHealthy)
@@ -79,15 +79,15 @@ func TestHealth(t *testing.T) {
 		other := errors.New("other")
 		b.Note(other)
 		a.Note(errDown)
-		if err, since := h.State(); err != errDown || since != begun {
+		if since, err := h.State(); !errors.Is(err, errDown) || since != begun {
 			t.Errorf("%v since %v", err, since)
 		}
 		a.Leave()
-		if err, since := h.State(); err != other || since != begun.Add(time.Second) {
+		if since, err := h.State(); !errors.Is(err, other) || since != begun.Add(time.Second) {
 			t.Errorf("%v since %v", err, since)
 		}
 		b.Note(nil)
-		if err, since := h.State(); err != nil || !since.IsZero() {
+		if since, err := h.State(); err != nil || !since.IsZero() {
 			t.Errorf("%v since %v", err, since)
 		}
 	})
@@ -168,17 +168,17 @@ func TestSenderOwes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{err: errDown}
 		s, health := newSender(t, w)
-		if err := s.Send(t.Context(), 1); err != errDown {
+		if err := s.Send(t.Context(), 1); !errors.Is(err, errDown) {
 			t.Errorf("error %v", err)
 		}
 		begun := time.Now()
 		for i := 2; i < 50; i++ {
-			if err := s.Send(t.Context(), i); err != errDown || time.Since(begun) != 0 {
+			if err := s.Send(t.Context(), i); !errors.Is(err, errDown) || time.Since(begun) != 0 {
 				t.Errorf("error %v after %v", err, time.Since(begun))
 			}
 		}
 		time.Sleep(time.Hour)
-		if err, since := health.State(); err != errDown || time.Since(since) < time.Hour {
+		if since, err := health.State(); !errors.Is(err, errDown) || time.Since(since) < time.Hour {
 			t.Errorf("state %v since %v", err, since)
 		}
 		w.set(nil, 0)
@@ -187,7 +187,7 @@ func TestSenderOwes(t *testing.T) {
 		if got := w.got(); len(got) != 1 || got[0] != 49 {
 			t.Errorf("sent %v", got)
 		}
-		if err, _ := health.State(); err != nil {
+		if _, err := health.State(); err != nil {
 			t.Errorf("state %v", err)
 		}
 		if err := s.Send(t.Context(), 50); err != nil {
@@ -229,7 +229,7 @@ func TestSenderSlow(t *testing.T) {
 		if err := s.Send(t.Context(), 2); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != 0 {
 			t.Errorf("error %v after %v", err, time.Since(begun))
 		}
-		if err, _ := health.State(); err == nil {
+		if _, err := health.State(); err == nil {
 			t.Error("nobody says that it hangs")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

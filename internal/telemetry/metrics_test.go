@@ -107,10 +107,10 @@ func inBubble(t *testing.T, o *Options, f func(t *testing.T, w *whole)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &whole{Telemetry: newTelemetry(t, o), t: t, store: feedtest.NewMemory(), bus: &ill{}}
 		var err error
-		if w.hub, err = feed.NewHub(t.Context(), w.Telemetry.Store(w.store), w.Bus(w.bus), nil); err != nil {
+		if w.hub, err = feed.NewHub(t.Context(), w.Store(w.store), w.Bus(w.bus), nil); err != nil {
 			t.Fatal(err)
 		}
-		w.Telemetry.Hub(w.hub)
+		w.Hub(w.hub)
 		w.to = w.Publisher(w.hub)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -349,7 +349,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		t.Errorf("docs/reference/metrics.md needs this table:\n%s", Table())
 	}
 	inBubble(t, nil, func(t *testing.T, w *whole) {
-		w.Telemetry.Streams(func() Streams { return Streams{} })
+		w.Streams(func() Streams { return Streams{} })
 		w.Outbox(func(context.Context) (Backlog, error) { return Backlog{}, nil })
 		w.Inbox(func(context.Context) (map[string]int, error) { return map[string]int{"seen": 1}, nil })
 		w.ObserveDelivery(0)
