@@ -25,7 +25,7 @@ var layers = []struct {
 }{
 	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse", "attach"}},
 	{"ground", false, []string{"listen", "internal/access", "internal/observe", "internal/python", "internal/process", "internal/supervise"}},
-	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker"}},
+	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker", "worker/tools"}},
 	{"technologies", false, []string{
 		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
 		"internal/nats", "internal/openai", "internal/postgres", "internal/redis", "internal/sandbox", "internal/scripted", "internal/shim", "internal/sqlite",
@@ -76,6 +76,9 @@ var lean = map[string][]string{
 	"listen": {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/yosida95/uritemplate", "golang.org/x/"},
 	"sse":    {},
 	"watch":  {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/yosida95/uritemplate", "golang.org/x/"},
+	"worker": {"github.com/modelcontextprotocol/go-sdk", "github.com/go-json-experiment/json", "github.com/coder/websocket", "golang.org/x/"},
+
+	"worker/tools": {"github.com/modelcontextprotocol/go-sdk"},
 }
 
 func level(pkg string) int {
