@@ -16,7 +16,7 @@ const weird = `Üser; drop" table ''\ $body$`
 // F-7: names are names, whatever is in them.
 func TestNamesAreQuoted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, server.Get(t).Database(t), nil)
+	r := newRig(t, fresh(t), nil)
 	r.exec(`CREATE SCHEMA ` + ident(weird))
 	r.exec(fmt.Sprintf(`CREATE TABLE %[1]s.%[1]s (%[1]s text PRIMARY KEY, "b'\c" int)`, ident(weird)))
 	c := Capture{Table: weird + "." + weird, Columns: []string{weird, `b'\c`}, Topic: "weird"}
@@ -42,7 +42,7 @@ func TestNamesAreQuoted(t *testing.T) {
 
 func TestWhichTableIsMeant(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, server.Get(t).Database(t), nil)
+	r := newRig(t, fresh(t), nil)
 	r.exec(`CREATE SCHEMA shop; CREATE TABLE shop.orders (a int, b int, PRIMARY KEY (b, a)); CREATE TABLE orders (id uuid); CREATE TABLE "Orders" (x int); CREATE TABLE "shop.orders" (y int); CREATE VIEW v AS SELECT 1 AS x; CREATE TEMP TABLE t (x int)`)
 	for _, tc := range []struct {
 		name, column, table string
@@ -93,7 +93,7 @@ func TestWhichTableIsMeant(t *testing.T) {
 // writes to a partition itself included.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, server.Get(t).Database(t), nil)
+	r := newRig(t, fresh(t), nil)
 	r.exec(`CREATE TABLE m (id int, part int, v text, PRIMARY KEY (id, part)) PARTITION BY LIST (part); CREATE TABLE m1 PARTITION OF m FOR VALUES IN (1)`)
 	r.install(Capture{Table: "m", Columns: []string{"id", "v"}, Key: []string{"id"}})
 	r.exec(`CREATE TABLE m2 PARTITION OF m FOR VALUES IN (2); CREATE TABLE m3 (part int NOT NULL, v text, id int NOT NULL); ALTER TABLE m ATTACH PARTITION m3 FOR VALUES IN (3)`)

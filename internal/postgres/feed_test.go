@@ -16,16 +16,18 @@ import (
 
 func TestFeed(t *testing.T) {
 	t.Parallel()
+	again := reused(t)
 	feedtest.RunStore(t, func(t *testing.T) func() feed.Store {
-		dsn := server.Get(t).Database(t)
+		dsn := again(t)
 		return func() feed.Store { return openAt(t, dsn, nil).Feed() }
 	})
 }
 
 func TestBus(t *testing.T) {
 	t.Parallel()
+	again := reused(t)
 	feedtest.RunBus(t, func(t *testing.T) (feed.Bus, feed.Bus) {
-		dsn := server.Get(t).Database(t)
+		dsn := again(t)
 		return openAt(t, dsn, nil).Bus(), openAt(t, dsn, nil).Bus()
 	})
 }
@@ -35,7 +37,7 @@ func TestBus(t *testing.T) {
 func TestAppendsShareCommits(t *testing.T) {
 	t.Parallel()
 	const calls = 400
-	db := openAt(t, server.Get(t).Database(t), nil)
+	db := openAt(t, fresh(t), nil)
 	var commits int
 	db.stepped = func() { commits++ } // groups follow each other
 	var wg sync.WaitGroup
@@ -72,7 +74,7 @@ func TestAppendsShareCommits(t *testing.T) {
 // way.
 func TestAppendGivesUp(t *testing.T) {
 	t.Parallel()
-	dsn := server.Get(t).Database(t)
+	dsn := fresh(t)
 	db := openAt(t, dsn, nil)
 	r := newRig(t, dsn, nil)
 	r.exec(`BEGIN; SELECT FROM ossicle.feed_log FOR UPDATE`)

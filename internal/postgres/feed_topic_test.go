@@ -9,7 +9,8 @@ import (
 // F-28.
 func TestFeedTopics(t *testing.T) {
 	t.Parallel()
+	again := reused(t)
 	feedtest.RunTopics(t, func(t *testing.T) feedtest.TopicStore {
-		return openAt(t, server.Get(t).Database(t), nil).Feed()
+		return openAt(t, again(t), nil).Feed()
 	})
 }

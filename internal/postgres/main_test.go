@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -24,6 +25,43 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	goleak.VerifyTestMain(server.Main(m))
+}
+
+// migrated is a database that has the schema, to be copied.
+var migrated struct {
+	mu  sync.Mutex
+	dsn string
+}
+
+// fresh returns the DSN of a database with the schema and nothing in it. A copy is
+// another log than its original.
+func fresh(tb testing.TB) string {
+	tb.Helper()
+	pg := server.Get(tb)
+	migrated.mu.Lock()
+	defer migrated.mu.Unlock()
+	if migrated.dsn == "" {
+		dsn := pg.Database(tb)
+		db, err := Open(tb.Context(), dsn, nil)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		db.Close()
+		migrated.dsn = dsn
+	}
+	return pg.Copy(tb, migrated.dsn)
+}
+
+// reused returns the DSN of one database for all parts of a suite, which is
+// emptied each time: to make another costs a hundred times as much.
+func reused(tb testing.TB) func(tb testing.TB) string {
+	tb.Helper()
+	dsn := fresh(tb)
+	return func(tb testing.TB) string {
+		tb.Helper()
+		server.Get(tb).SQL(tb, dsn, `TRUNCATE ossicle.feed_log, ossicle.feed_topic, ossicle.feed_event, ossicle.feed_idempotency, ossicle.feed_outbox, ossicle.token`)
+		return dsn
+	}
 }
 
 func openAt(tb testing.TB, dsn string, o *Options) *DB {

@@ -33,7 +33,7 @@ const incidents = `CREATE TABLE incidents (id bigint PRIMARY KEY, severity text,
 
 func newIncidents(t testing.TB) *rig {
 	t.Helper()
-	r := newRig(t, server.Get(t).Database(t), nil)
+	r := newRig(t, fresh(t), nil)
 	r.exec(incidents)
 	r.install(Capture{Table: "incidents", Columns: []string{"id", "severity", "status"}})
 	return r

@@ -72,7 +72,7 @@ func pooler(t *testing.T, dsn string) string {
 // everything works.
 func TestPooler(t *testing.T) {
 	t.Parallel()
-	direct := server.Get(t).Database(t)
+	direct := fresh(t)
 	through := pooler(t, direct)
 	if _, err := Open(t.Context(), through, nil); !errors.Is(err, ErrDeaf) || !strings.Contains(err.Error(), "PgBouncer") {
 		t.Fatalf("%v", err)

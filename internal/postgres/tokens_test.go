@@ -9,8 +9,9 @@ import (
 
 func TestTokens(t *testing.T) { // F-22
 	t.Parallel()
+	again := reused(t)
 	accesstest.RunStore(t, func(t *testing.T) func() access.Store {
-		dsn := server.Get(t).Database(t)
+		dsn := again(t)
 		return func() access.Store { return openAt(t, dsn, &Options{Connections: 2}).Tokens() }
 	})
 }

@@ -269,6 +269,19 @@ func (p *Postgres) Database(tb testing.TB) string {
 	return p.dsn(name)
 }
 
+// Copy makes a copy of a database to which nobody is connected, and returns its
+// DSN.
+func (p *Postgres) Copy(tb testing.TB, dsn string) string {
+	tb.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	name := "test" + strconv.FormatInt(p.names.Add(1), 10)
+	p.SQL(tb, p.DSN, "CREATE DATABASE "+name+" TEMPLATE "+strings.TrimPrefix(u.Path, "/"))
+	return p.dsn(name)
+}
+
 // SQL runs statements with psql, each in a transaction of its own, and returns
 // what they print: rows on lines, columns separated by "|".
 func (p *Postgres) SQL(tb testing.TB, dsn string, statements ...string) string {

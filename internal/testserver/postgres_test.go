@@ -33,6 +33,9 @@ func TestPostgres(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	}
+	if got := p.SQL(t, p.Copy(t, one), `SELECT count(*) FROM x`); got != "2" {
+		t.Errorf("copy: %q", got)
+	}
 	if out := p.Tool(t, "pg_dump", "-d", one); !strings.Contains(string(out), "CREATE TABLE public.x") {
 		t.Errorf("%s", out)
 	}
