@@ -11,7 +11,6 @@ import (
 	"math"
 	"net/http"
 	"sync/atomic"
-	"time"
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/httpserver"
@@ -29,10 +28,11 @@ func (s *Server) publishLines(w http.ResponseWriter, r *http.Request, topic, key
 	// Without it HTTP/1 would have the body come to its end before the answer
 	// begins. HTTP/2 needs no asking.
 	_ = l.rc.EnableFullDuplex()
-	l.in = bufio.NewReaderSize(s.body(w, r, math.MaxInt64), linesBuffer)
+	body := s.body(w, r, math.MaxInt64)
+	l.in = bufio.NewReaderSize(body, linesBuffer)
 	stop := s.atEnding(func() { // a body that is silent does not hold up the end
 		l.ending.Store(true)
-		_ = l.rc.SetReadDeadline(time.Now())
+		body.end()
 	})
 	err := l.run(r)
 	stop()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ossicle/ossicle/feed"
@@ -99,8 +100,9 @@ func (s *Server) takeJSON(w http.ResponseWriter, r *http.Request, topic, key str
 		return receipts{}, err
 	}
 	defer give()
-	stop := s.atEnding(func() { _ = http.NewResponseController(w).SetReadDeadline(time.Now()) })
-	b, err := io.ReadAll(s.body(w, r, MaxBody))
+	body := s.body(w, r, MaxBody)
+	stop := s.atEnding(body.end)
+	b, err := io.ReadAll(body)
 	stop()
 	if err != nil && s.isEnding() {
 		err = &refusal{http.StatusServiceUnavailable, endingDetail}
@@ -126,8 +128,8 @@ func (s *Server) room(ctx context.Context, size int64) (give func(), err error) 
 }
 
 // body is the body of a request, with a deadline for each read.
-func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) io.Reader {
-	return &patient{http.MaxBytesReader(w, r.Body, limit), http.NewResponseController(w), s.o.BodySilence}
+func (s *Server) body(w http.ResponseWriter, r *http.Request, limit int64) *patient {
+	return &patient{r: http.MaxBytesReader(w, r.Body, limit), rc: http.NewResponseController(w), silence: s.o.BodySilence}
 }
 
 // patient is a body that may be silent for so long.
@@ -135,15 +137,38 @@ type patient struct {
 	r       io.Reader
 	rc      *http.ResponseController
 	silence time.Duration
+
+	mu   sync.Mutex
+	over bool
+}
+
+// end ends the read under way, and those after it.
+func (p *patient) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	_ = p.rc.SetReadDeadline(time.Now())
 }
 
 func (p *patient) Read(b []byte) (int, error) {
-	_ = p.rc.SetReadDeadline(time.Now().Add(p.silence)) // where it is not supported there is none
+	if err := p.allow(); err != nil {
+		return 0, err
+	}
 	n, err := p.r.Read(b)
-	if err != nil {
+	if errors.Is(err, io.EOF) {
 		_ = p.rc.SetReadDeadline(time.Time{}) // it would look as if the client had gone
 	}
 	return n, err
+}
+
+func (p *patient) allow() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return os.ErrDeadlineExceeded
+	}
+	_ = p.rc.SetReadDeadline(time.Now().Add(p.silence)) // where it is not supported there is none
+	return nil
 }
 
 // readError says what is wrong with a body that cannot be read.

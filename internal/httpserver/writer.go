@@ -16,6 +16,8 @@ type boundWriter struct {
 	rc      *http.ResponseController
 	limit   time.Duration
 	managed atomic.Bool
+	taken   atomic.Bool // the connection was taken over
+	reading atomic.Bool // the handler has a deadline for what it reads
 }
 
 func newBoundWriter(w http.ResponseWriter, limit time.Duration) *boundWriter {
@@ -53,11 +55,18 @@ func (b *boundWriter) SetWriteDeadline(deadline time.Time) error {
 	return b.rc.SetWriteDeadline(deadline)
 }
 
+// SetReadDeadline is for http.ResponseController.
+func (b *boundWriter) SetReadDeadline(deadline time.Time) error {
+	b.reading.Store(!deadline.IsZero())
+	return b.rc.SetReadDeadline(deadline)
+}
+
 // Hijack is for http.ResponseController. The connection is no longer ours.
 func (b *boundWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := b.rc.Hijack()
 	if err == nil {
 		b.managed.Store(true)
+		b.taken.Store(true)
 	}
 	return conn, rw, err
 }
@@ -71,8 +80,15 @@ func (b *boundWriter) bound() (done func()) {
 	return func() { _ = b.rc.SetWriteDeadline(time.Time{}) }
 }
 
-// finish bounds what the server still has to write when the handler is done.
+// finish bounds what the server still has to write, and to read of a body that
+// the handler left, when the handler is done.
 func (b *boundWriter) finish() {
+	if b.taken.Load() {
+		return
+	}
+	if !b.reading.Load() {
+		_ = b.rc.SetReadDeadline(time.Now().Add(b.limit)) // the next request has its own
+	}
 	if !b.managed.Load() {
 		_ = b.rc.SetWriteDeadline(time.Now().Add(b.limit))
 	}
