@@ -214,3 +214,40 @@ func TestTheScript(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A role that may create a schema, and no more, is enough; what somebody else
+// installs runs with its rights.
+func TestAnOrdinaryRole(t *testing.T) {
+	t.Parallel()
+	pg := server.Get(t)
+	root := pg.Database(t)
+	pg.SQL(t, root, `CREATE ROLE plain LOGIN`, `DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO plain', current_database()); END $$`, incidents,
+		`CREATE TABLE own (id int PRIMARY KEY)`, `ALTER TABLE own OWNER TO plain`)
+	plain := strings.Replace(root, "postgres@", "plain@", 1)
+	r := newRig(t, plain, nil)
+	first := head(t, r.db)
+	r.install(Capture{Table: "own", Columns: []string{"id"}})
+	r.exec(`INSERT INTO own VALUES (1)`)
+	if _, err := r.db.Install(t.Context(), Capture{Table: "incidents", Columns: []string{"id"}}); code(err) != "42501" {
+		t.Errorf("a table of somebody else: %v", err)
+	}
+	owner := openAt(t, root, nil)
+	if _, err := owner.Install(t.Context(), Capture{Table: "incidents", Columns: []string{"id"}}); err != nil {
+		t.Error(err)
+	}
+	if got := pg.SQL(t, root, `SELECT pg_get_userbyid(proowner) FROM pg_proc WHERE proname ~ '^capture_' GROUP BY 1`); got != "plain" {
+		t.Errorf("the functions belong to %s", got)
+	}
+	pg.SQL(t, root, `INSERT INTO incidents VALUES (1)`)
+	r.run(r.db)
+	if got := take(t, r.follow(r.db), 2); got[0].Topic != "own" || got[1].Topic != "incidents" {
+		t.Errorf("%+v", got)
+	}
+	if now := head(t, owner); now.Epoch != first.Epoch {
+		t.Errorf("two roles, two logs: %v and %v", first, now)
+	}
+	poor := strings.Replace(pg.Database(t), "postgres@", "plain@", 1)
+	if _, err := Open(t.Context(), poor, nil); err == nil || !strings.Contains(err.Error(), "CREATE on the database") {
+		t.Errorf("%v", err)
+	}
+}
