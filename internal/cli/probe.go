@@ -20,11 +20,11 @@ const defaultProbeWait = 10 * time.Second
 func newProbe(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe",
-		Short: "Find out what a server really does",
+		Short: "Find out what a server or an agent really does",
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newProbeMCP(e))
+	cmd.AddCommand(newProbeMCP(e), newProbeACP(e))
 	return cmd
 }
 

@@ -166,3 +166,8 @@ func bounded[V any](m map[string]V, limit int) map[string]V {
 // Do runs f after everything that was seen before, beside the sink. It reports
 // false, and does not run f, if there was no room or after Close.
 func (o *Observer) Do(f func()) bool { return o.later(0, func(time.Time) { f() }) }
+
+// Failed tells of a failure of the server itself.
+func (o *Observer) Failed(reason attach.Reason, text string) {
+	o.Report(attach.Evidence{Kind: attach.ServerError, Detail: attach.Detail{Reason: reason, Summary: o.o.Sanitizer.Summary(text)}})
+}
