@@ -86,6 +86,47 @@ func TestAWriterThatDoesNotRingIsFound(t *testing.T) {
 	}
 }
 
+// F-9: nor is one forgotten that commits, without having rung, between the last
+// look of a drain and the moment when the drain says that it sleeps.
+func TestAWriterJustBeforeTheSleepIsFound(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	o := r.db.Outbox(nil)
+	late, err := r.connect().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := late.Exec(t.Context(), `INSERT INTO incidents VALUES (0)`); err != nil {
+		t.Fatal(err)
+	}
+	steps, injected := 0, 0
+	r.db.stepped = func() {
+		if steps++; steps%3 != 0 { // each third is the end of a look
+			return
+		}
+		var held bool
+		if err := r.conn.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND mode = 'ExclusiveLock'
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`, lockAwake).Scan(&held); err != nil {
+			t.Error(err)
+		}
+		if held && late != nil {
+			if err := late.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			late = nil
+		} else if held && injected < 5 {
+			injected++
+			r.exec(`INSERT INTO incidents VALUES ($1)`, injected)
+		}
+	}
+	if err := o.awake(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if events := r.events(); len(events) != 6 || injected != 5 {
+		t.Errorf("%d events, %d silent", len(events), injected)
+	}
+}
+
 // writer commits rows of incidents, some late, some never, and knows which.
 type writer struct {
 	conn      *pgx.Conn
@@ -142,12 +183,12 @@ func TestNothingIsLostToRestarts(t *testing.T) {
 	t.Parallel()
 	const writers, rows, replicas = 8, 120, 3
 	pg := testserver.PostgreSQL(t)
-	r := newRig(t, pg.Database(t), nil)
+	r := newRig(t, pg.Database(t), lone)
 	r.exec(incidents)
 	r.install(Capture{Table: "incidents", Columns: []string{"id", "severity", "status"}})
 	var subscribers []*feed.Subscription
 	for range replicas {
-		db := openAt(t, r.dsn, nil)
+		db := openAt(t, r.dsn, lone)
 		r.run(db)
 		subscribers = append(subscribers, r.follow(db))
 	}
@@ -211,7 +252,7 @@ func TestTheListenerComesBack(t *testing.T) {
 	t.Parallel()
 	r := newIncidents(t)
 	p := newProxy(t, r.dsn)
-	db := openAt(t, p.dsn, nil)
+	db := openAt(t, p.dsn, lone)
 	r.run(db)
 	s := r.follow(db)
 	for i := range 5 {
@@ -231,7 +272,7 @@ func TestIdle(t *testing.T) {
 	t.Parallel()
 	r := newIncidents(t)
 	p := newProxy(t, r.dsn)
-	db := openAt(t, p.dsn, &Options{Keepalive: time.Hour})
+	db := openAt(t, p.dsn, lone)
 	o := r.run(db)
 	s := r.follow(db)
 	for i := range 3 {

@@ -14,6 +14,9 @@ import (
 	"github.com/ossicle/ossicle/feed"
 )
 
+// lone has whatever does not ring go unnoticed for the time of a test.
+var lone = &Options{Keepalive: time.Hour}
+
 // rig is a database with a table that is captured.
 type rig struct {
 	tb   testing.TB
@@ -33,7 +36,7 @@ const incidents = `CREATE TABLE incidents (id bigint PRIMARY KEY, severity text,
 
 func newIncidents(t testing.TB) *rig {
 	t.Helper()
-	r := newRig(t, fresh(t), nil)
+	r := newRig(t, fresh(t), lone)
 	r.exec(incidents)
 	r.install(Capture{Table: "incidents", Columns: []string{"id", "severity", "status"}})
 	return r
@@ -206,7 +209,7 @@ func TestRowsArrive(t *testing.T) {
 	t.Parallel()
 	r := newIncidents(t)
 	r.run(r.db)
-	s := r.follow(openAt(t, r.dsn, nil))
+	s := r.follow(openAt(t, r.dsn, lone))
 	for i := range 20 {
 		r.exec(`INSERT INTO incidents VALUES ($1, 'SEV1')`, i)
 		if got := take(t, s, 1); got[0].Key != fmt.Sprint(i) {
