@@ -130,6 +130,14 @@ func (t *tx) heads(agent int64, routes int) ([]notice.Head, error) {
 // Claim implements notice.Claims.
 func (n *Notices) Claim(ctx context.Context, c notice.Claim) (notice.Claimed, error) {
 	out := notice.Claimed{Delivery: c.Delivery, Adapter: c.Adapter, Route: c.Route, Until: c.Until}
+	if !c.Wake { // mostly there is nothing to pull, and then nobody waits for the writer
+		switch nothing, err := n.nothing(ctx, c, &out.Waiting); {
+		case err != nil:
+			return notice.Claimed{}, wrap("claim notices", err)
+		case nothing:
+			return out, nil
+		}
+	}
 	err := n.db.write(ctx, func(t *tx) error {
 		agent, err := t.agentID(c.Agent)
 		if err != nil {
@@ -152,7 +160,7 @@ func (n *Notices) Claim(ctx context.Context, c notice.Claim) (notice.Claimed, er
 		if err := t.hold(seqs, c); err != nil {
 			return err
 		}
-		err = t.one(`SELECT coalesce(sum(n), 0) FROM notice_count WHERE agent = ? AND state < 3`, []any{agent}, &out.Waiting)
+		out.Waiting, err = t.pending(agent)
 		out.Waiting -= len(found)
 		return err
 	})
@@ -160,6 +168,30 @@ func (n *Notices) Claim(ctx context.Context, c notice.Claim) (notice.Claimed, er
 		return notice.Claimed{}, wrap("claim notices", err)
 	}
 	return out, nil
+}
+
+// nothing reports whether there is nothing to claim, and how many notices wait.
+func (n *Notices) nothing(ctx context.Context, c notice.Claim, waiting *int) (nothing bool, err error) {
+	err = n.db.read(ctx, func(t *tx) error {
+		agent, err := t.agentID(c.Agent)
+		if err != nil {
+			return err
+		}
+		c.Limit = 1
+		found, err := t.claimable(agent, c)
+		if err != nil || len(found) > 0 {
+			return err
+		}
+		nothing = true
+		*waiting, err = t.pending(agent)
+		return err
+	})
+	return nothing, err
+}
+
+func (t *tx) pending(agent int64) (n int, err error) {
+	err = t.one(`SELECT coalesce(sum(n), 0) FROM notice_count WHERE agent = ? AND state < 3`, []any{agent}, &n)
+	return n, err
 }
 
 // hold gives the notices to a claim.
