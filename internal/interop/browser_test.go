@@ -1,8 +1,6 @@
 package interop
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -11,17 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ossicle/ossicle/feed"
-	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/process"
 	"github.com/ossicle/ossicle/internal/sqlite"
-	"github.com/ossicle/ossicle/internal/testserver"
 )
 
 // chromium runs a page in a browser until the test ends.
@@ -89,76 +84,6 @@ func page(t *testing.T) (*httptest.Server, <-chan string) {
 	return server, said
 }
 
-// daemon is "ossicle serve", which is killed and started again.
-type daemon struct {
-	t    *testing.T
-	addr string
-	data string
-	args []string
-	p    *process.Process
-}
-
-func newDaemon(t *testing.T, args ...string) *daemon {
-	t.Helper()
-	d := &daemon{t: t, addr: testserver.Addr(t), data: t.TempDir()}
-	d.args = append([]string{program, "serve", "--listen", d.addr, "--data", d.data, "--json"}, args...)
-	d.start()
-	t.Cleanup(func() { d.p.Kill() })
-	return d
-}
-
-func (d *daemon) start() {
-	d.t.Helper()
-	p, err := process.Start(process.Options{Args: d.args})
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	d.p = p
-	ready := make(chan bool, 1)
-	go func() {
-		out := bufio.NewReader(p.Stdout)
-		line, _ := out.ReadString('\n')
-		ready <- strings.Contains(line, `"url"`)
-		_, _ = io.Copy(io.Discard, out)
-	}()
-	select {
-	case ok := <-ready:
-		if ok {
-			return
-		}
-	case <-time.After(patience):
-	}
-	p.Kill()
-	d.t.Fatalf("ossicle does not serve: %s", p.Stderr())
-}
-
-// post calls the API with the token of the data directory.
-func (d *daemon) post(path, body string) []byte {
-	d.t.Helper()
-	token, err := httpserver.ReadTokenFile(filepath.Join(d.data, "token"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+d.addr+path, strings.NewReader(body))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	b, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		d.t.Fatalf("%s: %s, %v: %s", path, res.Status, err, b)
-	}
-	return b
-}
-
 // F-19, F-22: the EventSource of a browser, with a ticket, gets each event once
 // and in order across the death of the server, also what was published meanwhile.
 func TestEventSource(t *testing.T) {
@@ -167,7 +92,7 @@ func TestEventSource(t *testing.T) {
 		t.Skip("runs a browser")
 	}
 	server, said := page(t)
-	d := newDaemon(t, "--origin", server.URL)
+	d := newDaemon(t, nil, "--origin", server.URL)
 	var got struct {
 		Ticket string `json:"ticket"`
 	}

@@ -99,8 +99,11 @@ func behindNginx(t *testing.T, block string) *proxied {
 		scheme = "https"
 	}
 	for _, pair := range [][2]string{
-		{"listen 443 ssl http2;", "listen " + p.addr + " ssl http2;"}, {"listen 80;", "listen " + p.addr + ";"},
-		{"/etc/ssl/feed.pem", cert.CertFile}, {"/etc/ssl/feed.key", cert.KeyFile}, {"/var/log/nginx/feed.log", p.access},
+		{"listen 443 ssl http2;", "listen " + p.addr + " ssl http2;"},
+		{"listen 80;", "listen " + p.addr + ";"},
+		{"/etc/ssl/feed.pem", cert.CertFile},
+		{"/etc/ssl/feed.key", cert.KeyFile},
+		{"/var/log/nginx/feed.log", p.access},
 		{"proxy_read_timeout 60s;", fmt.Sprintf("proxy_read_timeout %dms;", proxyIdle.Milliseconds())},
 		{"proxy_send_timeout 60s;", fmt.Sprintf("proxy_send_timeout %dms;", proxyIdle.Milliseconds())},
 	} {
@@ -185,7 +188,7 @@ func (p *proxied) open(last, query string) *events {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	timer := time.AfterFunc(patience, cancel)
 	for {
-		res, err := p.do(ctx, http.MethodGet, "/v1/events?topic=builds"+query, last, "")
+		res, err := p.do(ctx, http.MethodGet, "/v1/events?topic=builds"+query, last, "") //nolint:bodyclose // by events.close
 		if err != nil {
 			p.t.Fatal(err)
 		}
