@@ -197,11 +197,15 @@ func (o *Agent) hear(ctx context.Context) {
 		return
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ran := make(chan error, 1)
-	go func() { ran <- o.ears.run(ctx) }()
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		o.ears.run(ctx)
+	}()
 	o.down.push("listeners", deliveryBudget, func(context.Context) error {
 		stop()
-		return <-ran
+		<-ran
+		return nil
 	})
 }
 

@@ -89,7 +89,7 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := h.take(r, name, one, d); err != nil {
-		h.log.LogAttrs(r.Context(), slog.LevelWarn, "a webhook was not taken", slog.String("hook", name), logattr.Err(err))
+		h.log.LogAttrs(r.Context(), slog.LevelWarn, "a webhook was not taken", logattr.URI("/v1/hooks/"+name), logattr.Err(err))
 		httpserver.WriteProblem(w, http.StatusServiceUnavailable, "it could not be kept; send it again")
 		return
 	}

@@ -2,7 +2,10 @@ package app
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -10,10 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/feed/feedtest"

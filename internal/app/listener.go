@@ -108,13 +108,12 @@ func newListeners(hub *feed.Hub, inbox *notice.Inbox, agentID, path string, spec
 }
 
 // run listens until ctx ends.
-func (ls *listeners) run(ctx context.Context) error {
+func (ls *listeners) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, l := range ls.all {
 		wg.Go(func() { l.run(ctx) })
 	}
 	wg.Wait()
-	return nil
 }
 
 // run follows the topics, and begins anew from the kept position when something
@@ -311,6 +310,7 @@ func (l *listener) told(read feed.Position) func(agent.Ack) {
 			}
 		case agent.AckUndelivered:
 			l.beginAnew()
+		case agent.AckWoken: // what is not over says nothing
 		}
 	}
 }

@@ -64,8 +64,11 @@ func (e *ear) start(specs []TopicSpec) {
 	}
 	e.listeners = ls
 	ctx, cancel := context.WithCancel(e.t.Context())
-	ran := make(chan error, 1)
-	go func() { ran <- ls.run(ctx) }()
+	ran := make(chan struct{})
+	go func() {
+		defer close(ran)
+		ls.run(ctx)
+	}()
 	e.stop = func() {
 		cancel()
 		<-ran

@@ -43,11 +43,11 @@ func TestBadFeed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"store: mysql://u:hunter2@h/d": "use sqlite:PATH",
-		"store: 'sqlite:'":            "use sqlite:PATH",
+		"store: 'sqlite:'":             "use sqlite:PATH",
 		"bus: kafka://u:hunter2@h":     "redis:// or nats://",
-		"ring: -1":                    "feed.ring",
-		"topics: [{topic: A}]":        "lower-case",
-		"topics: [{policy: x}]":       "topic is empty",
+		"ring: -1":                     "feed.ring",
+		"topics: [{topic: A}]":         "lower-case",
+		"topics: [{policy: x}]":        "topic is empty",
 		"topics: [{topic: a, policy: drop-oldest, auditable: true}]": "auditable topic must not",
 		"topics: [{topic: a, policy: drop}]":                         "none of drop-oldest",
 		"hooks: {a: {topic: b}}":                                     "secret_env is empty",
