@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -31,6 +32,13 @@ const (
 	DefaultKeepalive   = 20 * time.Second
 )
 
+const (
+	// leastConnections is what a drain needs: it holds one while it uses another.
+	leastConnections = 2
+	// callTime bounds a call, also when the server has vanished without a word.
+	callTime = 30 * time.Second
+)
+
 // oldest is the first version whose functions are enough, as PostgreSQL numbers
 // them.
 const oldest = 130000
@@ -41,7 +49,7 @@ type Options struct {
 	// other one leads to a pooler in transaction mode. Listening and migrations
 	// need it.
 	Direct string
-	// Connections bounds the pool. What listens comes on top.
+	// Connections bounds the pool, which has at least 2. What listens comes on top.
 	Connections int
 	// Batch is how many rows of the outbox one transaction moves into the log.
 	Batch int
@@ -60,6 +68,7 @@ func (o *Options) orDefaults() Options {
 	if opts.Connections <= 0 {
 		opts.Connections = DefaultConnections
 	}
+	opts.Connections = max(opts.Connections, leastConnections)
 	if opts.Batch <= 0 {
 		opts.Batch = DefaultBatch
 	}
@@ -130,6 +139,8 @@ func configs(dsn string, o Options) (*pgxpool.Config, *pgx.ConnConfig, error) {
 		return nil, nil, err
 	}
 	config.MaxConns = int32(o.Connections) //nolint:gosec // a handful
+	config.PingTimeout = reply
+	ours(config.ConnConfig)
 	if o.Direct == "" {
 		return config, config.ConnConfig.Copy(), nil
 	}
@@ -142,7 +153,18 @@ func configs(dsn string, o Options) (*pgxpool.Config, *pgx.ConnConfig, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("direct connection: %w", err)
 	}
+	ours(direct)
 	return config, direct, nil
+}
+
+// ours has the kernel find out when the server is gone, and says to the server
+// who we are.
+func ours(c *pgx.ConnConfig) {
+	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: DefaultKeepalive, Interval: 5 * time.Second, Count: 3}}
+	c.DialFunc = dialer.DialContext
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "ossicle"
+	}
 }
 
 // prepare checks the server and migrates.
@@ -224,6 +246,8 @@ func (db *DB) snapshot(ctx context.Context, batch *pgx.Batch, scans ...func(pgx.
 }
 
 func (db *DB) send(ctx context.Context, batch *pgx.Batch, f func(pgx.BatchResults) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
 	conn, err := db.pool.Acquire(ctx)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -19,9 +18,6 @@ const (
 	// how long it holds the lock of the log.
 	groupEvents = 4000
 	groupBytes  = 8 << 20
-	// groupTime bounds the transaction of a group. It is not that of any caller:
-	// others' events are in it.
-	groupTime = 30 * time.Second
 )
 
 // appends are the calls that wait. The log has one writer at a time, which waits
@@ -112,7 +108,8 @@ func (q *appends) group() []*appending {
 	return group
 }
 
-// appendAll publishes group after group until nobody waits.
+// appendAll publishes group after group until nobody waits. A group does not end
+// with any of its callers, since others' events are in it; callTime bounds it.
 func (f *Feed) appendAll(ctx context.Context) {
 	for {
 		group := f.queue.group()
@@ -129,8 +126,6 @@ func (f *Feed) appendAll(ctx context.Context) {
 }
 
 func (f *Feed) appendGroup(ctx context.Context, group []*appending) error {
-	ctx, cancel := context.WithTimeout(ctx, groupTime)
-	defer cancel()
 	var columns [5][]string
 	for _, a := range group {
 		for _, d := range a.drafts {

@@ -266,6 +266,25 @@ func TestTheListenerComesBack(t *testing.T) {
 	}
 }
 
+// F-8: a server that has vanished without a word is noticed by the sign of life,
+// and by the deadline of calls.
+func TestTheServerVanishes(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	p := newProxy(t, r.dsn)
+	db := openAt(t, p.dsn, &Options{Keepalive: 200 * time.Millisecond})
+	r.run(db)
+	s := r.follow(db)
+	r.exec(`INSERT INTO incidents VALUES (1)`)
+	take(t, s, 1)
+	rest(t.Context(), nil, time.Second+100*time.Millisecond) // connections that rested longer are tried before they are used
+	p.freeze()
+	r.exec(`INSERT INTO incidents VALUES (2)`)
+	if got := take(t, s, 1); got[0].Key != "2" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // F-10: nothing is sent to the server while nothing is written, apart from the
 // sign of life.
 func TestIdle(t *testing.T) {

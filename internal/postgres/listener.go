@@ -20,6 +20,8 @@ import (
 const (
 	channelFeed   = "ossicle_feed"   // the log has grown
 	channelOutbox = "ossicle_outbox" // there are rows in the outbox
+	// channelMailbox says that a collaboration session has changed.
+	channelMailbox = "ossicle_mailbox"
 )
 
 const (
@@ -156,7 +158,7 @@ func (l *listener) hear(ctx context.Context, begun *time.Time) error {
 		return err
 	}
 	defer hangUp(ctx, conn)
-	if _, err := conn.Exec(ctx, `LISTEN `+channelFeed+`; LISTEN `+channelOutbox); err != nil {
+	if _, err := conn.Exec(ctx, `LISTEN `+channelFeed+`; LISTEN `+channelOutbox+`; LISTEN `+channelMailbox); err != nil {
 		return err
 	}
 	*begun = time.Now()

@@ -16,8 +16,6 @@ import (
 const (
 	// drainBytes is about how much one transaction moves at most.
 	drainBytes = 8 << 20
-	// drainTime bounds one transaction.
-	drainTime = time.Minute
 
 	// While somebody may yet commit rows, the drain looks again after lookLeast,
 	// four times longer each time, up to lookMost.
@@ -231,9 +229,7 @@ type drained struct {
 // drain moves one batch and has it heard.
 func (o *Outbox) drain(ctx context.Context, behind int64) (drained, error) {
 	var d drained
-	call, cancel := context.WithTimeout(ctx, drainTime)
-	defer cancel()
-	err := o.db.call(call, `SELECT moved, writers, through, epoch, head FROM ossicle.feed_drain($1, $2, $3)`, []any{behind, o.db.o.Batch, drainBytes},
+	err := o.db.call(ctx, `SELECT moved, writers, through, epoch, head FROM ossicle.feed_drain($1, $2, $3)`, []any{behind, o.db.o.Batch, drainBytes},
 		func(rows pgx.Rows) error {
 			return rows.Scan(&d.moved, &d.writers, &d.through, &d.head.Epoch, &d.head.ID)
 		})

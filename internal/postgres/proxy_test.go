@@ -17,6 +17,10 @@ type proxy struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
+
+	life   atomic.Int64 // of connections made from now on
+	frozen atomic.Int64 // those of earlier lives hang
+	over   chan struct{}
 }
 
 func newProxy(tb testing.TB, dsn string) *proxy {
@@ -31,7 +35,7 @@ func newProxy(tb testing.TB, dsn string) *proxy {
 		tb.Fatal(err)
 	}
 	u.Host = l.Addr().String()
-	p := &proxy{dsn: u.String(), conns: map[net.Conn]struct{}{}}
+	p := &proxy{dsn: u.String(), conns: map[net.Conn]struct{}{}, over: make(chan struct{})}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -44,6 +48,7 @@ func newProxy(tb testing.TB, dsn string) *proxy {
 	})
 	tb.Cleanup(func() {
 		_ = l.Close()
+		close(p.over)
 		p.cut()
 		wg.Wait()
 	})
@@ -59,13 +64,14 @@ func (p *proxy) serve(c net.Conn, server string) {
 	p.mu.Lock()
 	p.conns[c], p.conns[s] = struct{}{}, struct{}{}
 	p.mu.Unlock()
+	life := p.life.Load()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = io.Copy(c, s)
+		_, _ = io.Copy(valve{c, p, life}, s)
 		_ = c.Close()
 	}()
-	_, _ = io.Copy(s, io.TeeReader(c, counter{&p.sent}))
+	_, _ = io.Copy(valve{s, p, life}, io.TeeReader(c, counter{&p.sent}))
 	_, _ = s.Close(), c.Close()
 	<-done
 }
@@ -85,4 +91,21 @@ type counter struct{ n *atomic.Int64 }
 func (c counter) Write(b []byte) (int, error) {
 	c.n.Add(int64(len(b)))
 	return len(b), nil
+}
+
+// freeze has the connections of now hang, as if the other side had vanished. New
+// ones work.
+func (p *proxy) freeze() { p.frozen.Store(p.life.Add(1)) }
+
+type valve struct {
+	io.Writer
+	p    *proxy
+	life int64
+}
+
+func (v valve) Write(b []byte) (int, error) {
+	if v.life < v.p.frozen.Load() {
+		<-v.p.over
+	}
+	return v.Writer.Write(b)
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/testserver"
@@ -178,5 +179,22 @@ func TestFilesPutBackAndTakeover(t *testing.T) {
 	pg.SQL(t, pg.DSN, `SELECT pg_promote()`)
 	if promoted := appendAgain(t, db); promoted.Epoch == back.Epoch || promoted.ID <= back.ID {
 		t.Errorf("promoted: %v after %v", promoted, back)
+	}
+}
+
+// F-1: in another log, too, no id is given again, though its event is trimmed.
+func TestIDsOutliveTheirEvents(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	before := appendTo(t, r.db, 5)
+	for more := true; more; {
+		var err error
+		if more, err = r.db.Feed().Trim(t.Context(), "a", feed.Retention{Age: time.Hour}, time.Now().Add(2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.exec(`UPDATE ossicle.feed_log SET home = 'elsewhere'`)
+	if after := appendTo(t, r.db, 1); len(r.events()) != 1 || after.Epoch == before.Epoch || after.ID != 6 {
+		t.Errorf("%v after %v", after, before)
 	}
 }
