@@ -58,6 +58,7 @@ type Bus struct {
 	health    supervise.Health
 	sender    *supervise.Sender[feed.Position]
 	publisher *natsgo.Conn // the sender's; nil when it is not connected
+	hangUp    func()       // ends what the publisher has dialled
 }
 
 var _ feed.Bus = (*Bus)(nil)
@@ -188,13 +189,9 @@ func (b *Bus) publish(ctx context.Context, p feed.Position) error {
 		b.disconnect()
 	}
 	if b.publisher == nil {
-		deadline, _ := ctx.Deadline()
-		// The connection outlives this call.
-		c, err := b.connect(context.WithoutCancel(ctx), max(time.Millisecond, time.Until(deadline)))
-		if err != nil {
+		if err := b.call(ctx); err != nil {
 			return err
 		}
-		b.publisher = c
 	}
 	err = b.publisher.Publish(b.subject, text)
 	if err == nil {
@@ -206,8 +203,24 @@ func (b *Bus) publish(ctx context.Context, p feed.Position) error {
 	return err
 }
 
+// call connects the publisher, for longer than ctx lasts.
+func (b *Bus) call(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	release := context.AfterFunc(ctx, end)
+	c, err := b.connect(life, max(time.Millisecond, time.Until(deadline)))
+	release()
+	if err != nil {
+		end()
+		return err
+	}
+	b.publisher, b.hangUp = c, end
+	return nil
+}
+
 func (b *Bus) disconnect() {
 	if b.publisher != nil {
+		b.hangUp() // first, so that nothing more is written to a server that does not read
 		b.publisher.Close()
 		b.publisher = nil
 	}

@@ -168,7 +168,11 @@ func (b *Bus) publish(ctx context.Context, p feed.Position) error {
 		o := b.client
 		b.publisher = goredis.NewClient(&o)
 	}
-	if err := b.publisher.Publish(ctx, b.channel, text).Err(); err != nil {
+	// A read that waits knows of the deadline of ctx only.
+	c := b.publisher
+	release := context.AfterFunc(ctx, func() { _ = c.Close() })
+	err = c.Publish(ctx, b.channel, text).Err()
+	if release(); err != nil {
 		b.disconnect() // begin anew: what is left of it may be out of step
 		return err
 	}

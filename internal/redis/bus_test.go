@@ -199,6 +199,25 @@ func TestServerHangs(t *testing.T) {
 	sick(t, b, false)
 }
 
+// A server that hangs does not hold up the end.
+func TestCloseWhileServerHangs(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	fresh, connected := open(t, "redis://"+s.Addr, nil), open(t, "redis://"+s.Addr, nil)
+	ring(t, connected, 1)
+	s.Hang(t)
+	for _, b := range []*Bus{fresh, connected} {
+		if err := b.Ring(t.Context(), feed.Position{Epoch: "e", ID: 2}); !errors.Is(err, supervise.ErrSlow) {
+			t.Errorf("error %v", err)
+		}
+		begun := time.Now()
+		_ = b.Close()
+		if d := time.Since(begun); d > time.Second {
+			t.Errorf("the end took %v", d)
+		}
+	}
+}
+
 // A server that hangs is found out also by those who only listen.
 func TestListenerAsks(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,12 @@ import (
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
-// DefaultTimeout bounds one try of a Sender, and how long Send waits for it.
+// DefaultTimeout is how long Send waits.
 const DefaultTimeout = time.Second
+
+// tryTime bounds one try of a Sender, which may have to connect first. It is
+// longer than anybody waits for it.
+const tryTime = 5 * time.Second
 
 // Errors of Send.
 var (
@@ -47,9 +51,9 @@ type turn[T any] struct {
 	err  error
 }
 
-// NewSender returns a sender that works until Close. Each call of send has a
-// deadline, timeout from then; part is told how it went. what names it in the
-// log.
+// NewSender returns a sender that works until Close. Send waits for timeout at
+// the most; each call of send has a deadline. part is told how it went. what names
+// it in the log.
 func NewSender[T any](o Options, timeout time.Duration, part *Part, what string, send func(ctx context.Context, v T) error) *Sender[T] {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Sender[T]{
@@ -64,9 +68,9 @@ func NewSender[T any](o Options, timeout time.Duration, part *Part, what string,
 }
 
 // Send returns when v, or something newer, was sent. It returns an error at once
-// while the server is down, and after the timeout if it is going down just now;
-// v is sent later all the same. Errors: ErrClosed, ErrSlow, that of ctx, that of
-// the last try.
+// while the server is down or has kept somebody waiting, and else after the
+// timeout; v is sent later all the same. Errors: ErrClosed, ErrSlow, that of ctx,
+// that of the last try.
 func (s *Sender[T]) Send(ctx context.Context, v T) error {
 	s.mu.Lock()
 	if s.closed {
@@ -90,10 +94,26 @@ func (s *Sender[T]) Send(ctx context.Context, v T) error {
 	case <-t.done:
 		return t.err
 	case <-limit.C:
-		return ErrSlow
+		return s.slow(t)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// slow has nobody else wait until the try under way has come to an end.
+func (s *Sender[T]) slow(t *turn[T]) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-t.done: // just now
+		return t.err
+	default:
+	}
+	if s.down == nil {
+		s.down = ErrSlow
+		s.part.Note(ErrSlow)
+	}
+	return ErrSlow
 }
 
 // Nudge has a sender whose server was down try at once.
@@ -150,7 +170,7 @@ func (s *Sender[T]) run(ctx context.Context, what string) {
 }
 
 func (s *Sender[T]) try(ctx context.Context, v T) error {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	ctx, cancel := context.WithTimeout(ctx, max(s.timeout, tryTime))
 	defer cancel()
 	return s.send(ctx, v)
 }
@@ -166,8 +186,8 @@ func (s *Sender[T]) take() *turn[T] {
 // finish tells those who wait for a turn.
 func (s *Sender[T]) finish(t *turn[T], err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.down = err
-	s.mu.Unlock()
 	s.part.Note(err)
 	if t != nil {
 		t.err = err
