@@ -245,6 +245,7 @@ func survive(t *testing.T, pg *testserver.Postgres, bus chaosBus, lasts time.Dur
 	t.Helper()
 	dsn := pg.Database(t)
 	s := newSite(t, 3, "--store", dsn, "--bus", bus.url())
+	s.behindNginx(t)
 	for topic, table := range rowTables {
 		pg.SQL(t, dsn, "CREATE TABLE "+table+" (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, token text NOT NULL, pad text NOT NULL)")
 		must(t, "pg", "install", "--store", dsn, "--table", table, "--columns", "token,pad", "--topic", topic)

@@ -39,7 +39,7 @@ type site struct {
 }
 
 // newSite starts replicas with the given arguments.
-func newSite(t *testing.T, n int, args ...string) *site {
+func newSite(t testing.TB, n int, args ...string) *site {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
@@ -62,9 +62,6 @@ func newSite(t *testing.T, n int, args ...string) *site {
 		}
 	}
 	s.front = s.replicas[0].addr
-	if n > 1 {
-		s.front = nginx(t, dir, s.replicas)
-	}
 	return s
 }
 
@@ -76,7 +73,7 @@ func (s *site) anywhere() string {
 	return s.front
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -85,7 +82,7 @@ func write(t *testing.T, path, text string) {
 
 // fixedAddr is a free address from below the ports that the kernel hands out, so
 // that it stays free while its server is away.
-func fixedAddr(t *testing.T) string {
+func fixedAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
 		addr := fmt.Sprintf("127.0.0.1:%d", 18_000+rand.IntN(14_000))
@@ -193,9 +190,10 @@ http {
 }
 `
 
-// nginx puts a proxy in front of the replicas and returns its address.
-func nginx(t *testing.T, dir string, replicas []*replica) string {
+// behindNginx puts a proxy in front of the replicas.
+func (s *site) behindNginx(t *testing.T) {
 	t.Helper()
+	dir := t.TempDir()
 	path, err := exec.LookPath("nginx")
 	if err != nil {
 		if path = "/usr/sbin/nginx"; !exists(path) {
@@ -206,7 +204,7 @@ func nginx(t *testing.T, dir string, replicas []*replica) string {
 		}
 	}
 	var upstreams strings.Builder
-	for _, r := range replicas {
+	for _, r := range s.replicas {
 		fmt.Fprintf(&upstreams, "\t\tserver %s max_fails=1 fail_timeout=1s;\n", r.addr)
 	}
 	addr := fixedAddr(t)
@@ -217,7 +215,8 @@ func nginx(t *testing.T, dir string, replicas []*replica) string {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close()
-			return addr
+			s.front = addr
+			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatal(errors.Join(errors.New("nginx does not listen"), err))

@@ -74,7 +74,7 @@ func (tr *traffic) publish(ctx context.Context, stop <-chan struct{}, name strin
 			return
 		}
 		for {
-			ids, err := tr.post(ctx, topic, fmt.Sprintf("%s-%d", name, n), body)
+			ids, err := tr.postTo(ctx, tr.site.anywhere(), topic, fmt.Sprintf("%s-%d", name, n), body)
 			if err == nil && len(ids) == len(tokens) {
 				tr.acknowledge(tokens, ids)
 				break
@@ -105,14 +105,16 @@ type refusedError struct{ status string }
 
 func (e *refusedError) Error() string { return e.status }
 
-func (tr *traffic) post(ctx context.Context, topic, key string, body []byte) ([]int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+tr.site.anywhere()+"/v1/topics/"+topic+"/events", bytes.NewReader(body))
+func (tr *traffic) postTo(ctx context.Context, addr, topic, key string, body []byte) ([]int64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/v1/topics/"+topic+"/events", bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+tr.site.token)
-	req.Header.Set("Idempotency-Key", key)
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
 	resp, err := tr.http.Do(req)
 	if err != nil {
 		return nil, err
@@ -243,6 +245,7 @@ func (r *reader) follow(ctx context.Context, addr string) error {
 	}
 	defer func() { _ = body.Close() }()
 	in := sse.NewReader(body, 0)
+	stall := time.Now().Add(rand.N(3 * time.Second))
 	for !r.done() {
 		e, err := in.Next()
 		if err != nil {
@@ -253,9 +256,10 @@ func (r *reader) follow(ctx context.Context, addr string) error {
 			r.faults = append(r.faults, fmt.Sprintf("%v in %+v", err, e))
 			return err
 		}
-		if r.stalls && !r.calm.Load() && rand.IntN(100) == 0 {
+		if r.stalls && !r.calm.Load() && time.Now().After(stall) {
 			r.stalled++
 			time.Sleep(500*time.Millisecond + rand.N(time.Second)) // the stall is what is tested
+			stall = time.Now().Add(rand.N(3 * time.Second))
 		}
 	}
 	return nil
