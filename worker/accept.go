@@ -108,7 +108,7 @@ func (h *Host) takeSlot() bool {
 // of the HTTP request is free while the worker is connected.
 func (h *Host) upgrade(w http.ResponseWriter, r *http.Request, s *Session) {
 	done := func() { <-h.slots }
-	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{
+	ws, err := websocket.Accept(smallBuffers{w}, r, &websocket.AcceptOptions{
 		Subprotocols: subprotocols(),
 		// Not a browser: the token authenticates, and an Origin means nothing.
 		InsecureSkipVerify: true,
