@@ -22,7 +22,7 @@ func newMailboxSession() string { return fmt.Sprintf("20261130_010203_%08x", ses
 func TestMailbox(t *testing.T) {
 	t.Parallel()
 	db := openAt(t, fresh(t), nil)
-	mailboxtest.RunStore(t, func(*testing.T) mailbox.Store { return db.Mailbox(newMailboxSession()) })
+	mailboxtest.RunStore(t, 600, func(*testing.T) mailbox.Store { return db.Mailbox(newMailboxSession()) })
 }
 
 func TestMailboxBus(t *testing.T) {

@@ -24,7 +24,7 @@ func openMailbox(tb testing.TB, path string) *Mailbox {
 
 func TestMailbox(t *testing.T) {
 	t.Parallel()
-	mailboxtest.RunStore(t, func(t *testing.T) mailbox.Store {
+	mailboxtest.RunStore(t, mailboxtest.All, func(t *testing.T) mailbox.Store {
 		t.Helper()
 		return openMailbox(t, t.TempDir()+"/session.db")
 	})
