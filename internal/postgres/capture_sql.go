@@ -303,17 +303,11 @@ func (p *planned) data(op, after, before string) string {
 }
 
 // bell is the statement that rings.
-//
-// It rings unless a drain is awake, which holds a lock while it will look again,
-// and not while the queue of notifications, which one stuck listener of any
-// database can fill, is so full that ringing might fail.
 func (p *planned) bell() string {
 	if p.Silent {
 		return "-- it does not ring"
 	}
-	lock := fmt.Sprintf("(%d, %d)", lockClass, lockAwake)
-	return `IF (CASE WHEN pg_catalog.pg_try_advisory_lock_shared` + lock + ` THEN pg_catalog.pg_advisory_unlock_shared` + lock + ` ELSE false END)
-        AND pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5 THEN
+	return `IF ossicle.feed_rings() THEN
         PERFORM pg_catalog.pg_notify('` + channelOutbox + `', '');
     END IF;`
 }

@@ -72,7 +72,10 @@ func TestAWriterThatDoesNotRingIsFound(t *testing.T) {
 	}()
 	<-rang // the greeting
 	done := make(chan error, 1)
-	go func() { done <- o.awake(ctx, nil) }()
+	go func() {
+		_, err := o.awake(ctx, nil, 0)
+		done <- err
+	}()
 	if err := silent.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +122,7 @@ func TestAWriterJustBeforeTheSleepIsFound(t *testing.T) {
 			r.exec(`INSERT INTO incidents VALUES ($1)`, injected)
 		}
 	}
-	if err := o.awake(t.Context(), nil); err != nil {
+	if _, err := o.awake(t.Context(), nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	if events := r.events(); len(events) != 6 || injected != 5 {
@@ -263,6 +266,39 @@ func TestTheListenerComesBack(t *testing.T) {
 		if got := take(t, s, 1); got[0].Key != fmt.Sprint(2*i+1) {
 			t.Fatalf("%+v", got)
 		}
+	}
+}
+
+// F-9: rows that are gone and cannot be cleaned up, because somebody has an old
+// snapshot, are not in the way of every look.
+func TestAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	old := r.connect()
+	if _, err := old.Exec(t.Context(), `BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1`); err != nil {
+		t.Fatal(err)
+	}
+	r.exec(`INSERT INTO incidents SELECT g FROM generate_series(1, 3000) g`)
+	o := r.db.Outbox(nil)
+	behind, err := o.awake(t.Context(), nil, 0)
+	if err != nil || behind != 3000 || o.Stats().Moved != 3000 {
+		t.Fatalf("behind %d, %+v, %v", behind, o.Stats(), err)
+	}
+	r.exec(`BEGIN; INSERT INTO incidents VALUES (3001)`)
+	other := r.connect()
+	if _, err := other.Exec(t.Context(), `INSERT INTO incidents VALUES (3002)`); err != nil {
+		t.Fatal(err)
+	}
+	// While the first is open, nothing behind it is over.
+	for range 2 {
+		d, err := o.drain(t.Context(), behind)
+		if err != nil || d.writers != 1 || d.through != behind {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	r.exec(`COMMIT`)
+	if behind, err = o.awake(t.Context(), nil, behind); err != nil || behind != 3002 || o.Stats().Moved != 3002 {
+		t.Errorf("behind %d, %+v, %v", behind, o.Stats(), err)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Advisory locks, of the class "ossi". The schema knows the second by number.
+// Advisory locks, of the class "ossi". The schema knows the second by its numbers.
 const (
 	lockClass   = 0x6f737369
 	lockMigrate = 1

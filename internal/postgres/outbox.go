@@ -18,7 +18,8 @@ const (
 	drainBytes = 8 << 20
 
 	// While somebody may yet commit rows, the drain looks again after lookLeast,
-	// four times longer each time, up to lookMost.
+	// four times longer each time, up to lookMost. As long it rests after a batch
+	// that was not full: a few rows cost a transaction as many do.
 	lookLeast = 5 * time.Millisecond
 	lookMost  = 500 * time.Millisecond
 	// lookAwake is the longest pause in which writers are spared from ringing.
@@ -111,13 +112,23 @@ func (o *Outbox) Run(ctx context.Context) error {
 			}
 		}
 	})
+	// Rows that are gone stay in the way while somebody has an old snapshot, so it
+	// begins where it was; but from the front now and then, should it be wrong.
+	var behind int64
+	var whole time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-bell:
 		}
-		o.retry(ctx, func() error { return o.awake(ctx, bell) })
+		if time.Since(whole) > o.db.o.Keepalive {
+			behind, whole = 0, time.Now()
+		}
+		o.retry(ctx, func() (err error) {
+			behind, err = o.awake(ctx, bell, behind)
+			return err
+		})
 	}
 }
 
@@ -150,30 +161,32 @@ func rest(ctx context.Context, bell <-chan struct{}, d time.Duration) bool {
 	return false
 }
 
-// awake drains until there is nothing left and nobody who could commit more
-// without ringing.
-func (o *Outbox) awake(ctx context.Context, bell <-chan struct{}) error {
+// awake drains until there is nothing left behind an id and nobody who could
+// commit more without ringing. It returns the id behind which to go on.
+func (o *Outbox) awake(ctx context.Context, bell <-chan struct{}, behind int64) (int64, error) {
 	var held pgx.Tx
 	defer func() { letGo(ctx, held) }()
-	behind := int64(0)
 	for wait := lookLeast; ctx.Err() == nil; {
 		d, err := o.drain(ctx, behind)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		behind = d.through
 		if d.writers > 0 && wait <= lookAwake && held == nil {
 			if held, err = o.hold(ctx); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		if d.moved > 0 {
 			wait = lookLeast
+			if d.moved < int64(o.db.o.Batch) {
+				rest(ctx, nil, lookLeast)
+			}
 			continue
 		}
 		if d.writers == 0 {
 			if held == nil {
-				return nil
+				return behind, nil
 			}
 			// Whoever comes from here on rings. Once more for those who did not.
 			letGo(ctx, held)
@@ -190,7 +203,7 @@ func (o *Outbox) awake(ctx context.Context, bell <-chan struct{}) error {
 			wait = min(4*wait, lookMost)
 		}
 	}
-	return nil
+	return behind, nil
 }
 
 // hold says to writers that a drain is awake: by a lock, which they see without

@@ -169,7 +169,7 @@ DECLARE
     w     bigint;
     few   bigint;
 BEGIN
-    SELECT s.last_value INTO upto FROM ossicle.feed_outbox_id_seq s;
+    SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END INTO upto FROM ossicle.feed_outbox_id_seq s;
     SELECT count(*) INTO w FROM pg_locks l
     WHERE l.locktype = 'relation' AND l.relation = 'ossicle.feed_outbox'::regclass AND l.mode = 'RowExclusiveLock'
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -249,6 +249,18 @@ BEGIN
     GET DIAGNOSTICS keys = ROW_COUNT;
     RETURN cut.n = most OR keys = most;
 END $$;
+-- +goose StatementEnd
+
+-- feed_rings says whether a writer has to ring: unless a drain is awake, which
+-- holds a lock while it will look again; and not while the queue of notifications,
+-- which one stuck listener of any database can fill, is so full that ringing might
+-- fail. It is put in the place of its calls, so it must not set a search path.
+-- +goose StatementBegin
+CREATE FUNCTION ossicle.feed_rings() RETURNS boolean
+LANGUAGE sql VOLATILE AS $$
+    SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(1869837161, 2) THEN pg_catalog.pg_advisory_unlock_shared(1869837161, 2) ELSE false END
+        AND pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5::pg_catalog.float8
+$$;
 -- +goose StatementEnd
 
 -- feed_key makes the key of an event of any text.
