@@ -52,7 +52,8 @@ func (s *site) epoch() string { return s.hub.Stats().Head.Epoch }
 // F-17.
 func TestAStreamGetsWhatIsPublished(t *testing.T) {
 	t.Parallel()
-	byEachWay(t, func() setup { return setup{} }, func(t *testing.T, s *site) {
+	// Without heartbeats, so that nothing but its going tells that a client is gone.
+	byEachWay(t, func() setup { return setup{feed: feedserver.Options{Heartbeat: time.Hour}} }, func(t *testing.T, s *site) {
 		st := s.open("?topic=a&topic=b*", "")
 		want := map[string]string{"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Connection": "keep-alive"}
 		if st.res.ProtoMajor == 2 {

@@ -74,7 +74,7 @@ func TestTenThousandConnectsLeaveNothing(t *testing.T) {
 	}
 	for _, way := range ways[:3] {
 		t.Run(way.name, func(t *testing.T) {
-			s := newSiteBy(t, way, setup{})
+			s := newSiteBy(t, way, setup{feed: feedserver.Options{Heartbeat: time.Hour}})
 			s.publish("a", 10)
 			n := cycles
 			if way.tls || way.standard {
