@@ -22,12 +22,12 @@ type publisher struct {
 
 // Publish implements feed.Publisher.
 func (p *publisher) Publish(ctx context.Context, drafts []feed.Draft) ([]feed.Receipt, error) {
-	ctx, end := p.t.span(ctx, "feed publish", trace.SpanKindProducer, func() []attribute.KeyValue {
-		return []attribute.KeyValue{
+	end := func(error) {}
+	if p.t.tracer != nil {
+		ctx, end = p.t.span(ctx, "feed publish", trace.SpanKindProducer,
 			attribute.String("messaging.system", "ossicle"), attribute.String("messaging.operation.type", "send"),
-			attribute.String("messaging.destination.name", p.t.destination(drafts)), attribute.Int("messaging.batch.message_count", len(drafts)),
-		}
-	})
+			attribute.String("messaging.destination.name", p.t.destination(drafts)), attribute.Int("messaging.batch.message_count", len(drafts)))
+	}
 	begun := time.Now()
 	receipts, err := p.next.Publish(ctx, drafts)
 	p.t.m.publish.WithLabelValues(outcome(err)).Observe(time.Since(begun).Seconds())
@@ -64,16 +64,15 @@ func (t *Telemetry) count(drafts []feed.Draft, receipts []feed.Receipt) {
 
 // outcome tells the publisher's faults from ours.
 func outcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
 	var invalid *feed.InvalidError
 	var batch *feed.BatchError
-	switch {
-	case err == nil:
-		return "ok"
-	case errors.As(err, &invalid), errors.As(err, &batch):
+	if errors.As(err, &invalid) || errors.As(err, &batch) {
 		return "refused"
-	default:
-		return "failed"
 	}
+	return "failed"
 }
 
 // Store measures a store. Its spans are parts of others: what happens on its own
@@ -89,7 +88,7 @@ type store struct {
 func timed[T any](ctx context.Context, s *store, operation string, call func(ctx context.Context) (T, error)) (T, error) {
 	end := func(error) {}
 	if s.t.tracer != nil && trace.SpanFromContext(ctx).IsRecording() {
-		ctx, end = s.t.span(ctx, "feed store "+operation, trace.SpanKindInternal, nil)
+		ctx, end = s.t.span(ctx, "feed store "+operation, trace.SpanKindInternal)
 	}
 	begun := time.Now()
 	v, err := call(ctx)
@@ -170,16 +169,9 @@ func (t *Telemetry) ObserveDelivery(d time.Duration) {
 	t.m.delivery.WithLabelValues().Observe(d.Seconds())
 }
 
-// span begins a span if there are traces. Whoever gets end calls it.
-func (t *Telemetry) span(ctx context.Context, name string, kind trace.SpanKind, attrs func() []attribute.KeyValue) (context.Context, func(error)) {
-	if t.tracer == nil {
-		return ctx, func(error) {}
-	}
-	o := []trace.SpanStartOption{trace.WithSpanKind(kind)}
-	if attrs != nil {
-		o = append(o, trace.WithAttributes(attrs()...))
-	}
-	ctx, span := t.tracer.Start(ctx, name, o...)
+// span begins a span, where there are traces. Whoever gets end calls it.
+func (t *Telemetry) span(ctx context.Context, name string, kind trace.SpanKind, attrs ...attribute.KeyValue) (_ context.Context, end func(error)) {
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attrs...))
 	return ctx, func(err error) {
 		if err != nil {
 			// The text of an error may repeat what a publisher has sent.
