@@ -241,21 +241,16 @@ func BenchmarkLongTransaction(b *testing.B) {
 		})
 		over := make(chan struct{})
 		go func() { wg.Wait(); close(over) }()
-		for {
-			select {
-			case <-over:
-				mu.Lock()
-				n := len(committed)
-				mu.Unlock()
-				if len(arrived) >= n {
-					report(b, committed, arrived)
-					return
-				}
-			default:
-			}
+		for all := false; !all; {
 			for _, e := range take(b, s, 1) {
 				arrived[e.Key] = time.Now()
 			}
+			select {
+			case <-over:
+				all = len(arrived) >= len(committed)
+			default:
+			}
 		}
 	}
+	report(b, committed, arrived)
 }
