@@ -103,7 +103,7 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuil
 	}
 	r := report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Begun: time.Now().UTC(), LoadBefore: loadAverage(), Sizes: fmt.Sprintf("%+v", z)}
 	var built []product
-	for _, p := range []product{ossicle{new(string)}, mercure{}, mercure{bolt: true}, centrifugo{}} {
+	for _, p := range []product{ossicle{token: new(string)}, ossicle{token: new(string), memory: true}, mercure{}, mercure{bolt: true}, centrifugo{}} {
 		if len(only) > 0 && !slices.Contains(only, p.name()) {
 			continue
 		}
@@ -115,7 +115,7 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuil
 			continue
 		}
 		built = append(built, p)
-		r.Products = append(r.Products, &figures{Name: p.name()})
+		r.Products = append(r.Products, &figures{Name: p.name(), Own: own(p)})
 	}
 	// Scene by scene, so that what is compared is close in time.
 	for _, scene := range scenes {
@@ -142,24 +142,31 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuil
 	return os.WriteFile(jsonTo, append(text, '\n'), 0o644)
 }
 
+func own(p product) bool { _, ours := p.(ossicle); return ours }
+
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().UTC().Format("15:04:05 ")+format+"\n", args...)
 }
 
 // measure takes one scene of a product, on a server of its own.
-func (f *figures) measure(ctx context.Context, scene string, p product, bin string, cert *certificate, z sizes) error {
+func (f *figures) measure(ctx context.Context, scene string, p product, bin string, cert *certificate, z sizes) (err error) {
 	if scene != "tls" {
 		cert = nil
 	}
 	base := ""
-	if r, ok := p.(resumer); ok && scene == "resume" {
-		p, base = r.forResume()
+	if t, ok := p.(tuned); ok {
+		p, base = t.tune(scene)
 	}
 	s, err := start(ctx, p, bin, base, cert)
 	if err != nil {
 		return err
 	}
 	defer s.stop()
+	defer func() {
+		if err != nil {
+			err = s.complain(err)
+		}
+	}()
 	switch scene {
 	case "paced":
 		f.Paced, err = pointer(measureFanout(ctx, s, z.subscribers, z.paced, z.rate, z))

@@ -16,9 +16,28 @@ import (
 )
 
 // ossicle is the program of this tree, with its feed in SQLite.
-type ossicle struct{ token *string }
+type ossicle struct {
+	token *string
+	// memory keeps the file in memory, for the comparison with products that keep
+	// nothing on disk: an event waits for no disk before it is acknowledged.
+	memory bool
+}
 
-func (ossicle) name() string { return "ossicle" }
+const inMemory = "/dev/shm"
+
+func (o ossicle) name() string {
+	if o.memory {
+		return "ossicle tmpfs"
+	}
+	return "ossicle"
+}
+
+func (o ossicle) tune(string) (product, string) {
+	if o.memory {
+		return o, inMemory
+	}
+	return o, ""
+}
 
 func (ossicle) build(ctx context.Context, bin string) error {
 	return goBuild(ctx, "..", nil, "build", "-trimpath", "-o", filepath.Join(bin, "ossicle"), "./cmd/ossicle")

@@ -55,9 +55,14 @@ func (m mercure) command(bin, dir string, addr netip.AddrPort, tls *certificate)
 
 func (mercure) ready(context.Context, string) error { return nil }
 
-// forResume keeps the Bolt file in memory: it syncs the disk for each event, so
-// that a long history takes minutes to make.
-func (m mercure) forResume() (product, string) { return m, "/dev/shm" }
+// tune keeps the Bolt file in memory for a resume: it syncs the disk for each
+// event, so that a long history takes minutes to make.
+func (m mercure) tune(scene string) (product, string) {
+	if scene == "resume" {
+		return m, inMemory
+	}
+	return m, ""
+}
 
 const mercurePath = "/.well-known/mercure"
 
@@ -155,9 +160,11 @@ func (c centrifugo) command(bin, dir string, addr netip.AddrPort, tls *certifica
 	return exec.Command(filepath.Join(bin, "centrifugo"), "-c", path), nil
 }
 
-// forResume lifts the limits that would have it hand out nothing at all: 300
-// events, and a queue of 1 MiB.
-func (centrifugo) forResume() (product, string) { return centrifugo{generous: true}, "" }
+// tune lifts, for a resume, the limits that would have it hand out nothing at
+// all: 300 events, and a queue of 1 MiB.
+func (centrifugo) tune(scene string) (product, string) {
+	return centrifugo{generous: scene == "resume"}, ""
+}
 
 func (centrifugo) ready(context.Context, string) error { return nil }
 

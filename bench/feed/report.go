@@ -31,6 +31,7 @@ type skipped struct {
 // not have.
 type figures struct {
 	Name   string   `json:"name"`
+	Own    bool     `json:"own"` // is ours
 	Paced  *fanout  `json:"paced,omitempty"`
 	Burst  *fanout  `json:"burst,omitempty"`
 	TLSKiB *float64 `json:"tls_idle_kib_per_subscriber,omitempty"`
@@ -45,7 +46,7 @@ type line struct {
 	title string
 	value func(*figures) (float64, bool)
 	more  bool // is better
-	ratio bool // of the first product to the better of the others is worth telling
+	ratio bool // to the better of the peers is worth telling
 }
 
 func of[T any](part func(*figures) *T, value func(*T) float64) func(*figures) (float64, bool) {
@@ -99,8 +100,8 @@ func lines() []line {
 	}
 }
 
-// print writes the table. The last column is the first product's figure to that
-// of the better peer.
+// print writes the table. Its last columns are our figures to that of the better
+// peer.
 func (r *report) print(w io.Writer) {
 	_, _ = fmt.Fprintf(w, "%s, %d CPUs, %s, load %s before and %s after\n%s\n", r.Begun.Format(time.RFC3339), r.CPUs, r.Go, r.LoadBefore, r.LoadAfter, r.Sizes)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -109,29 +110,35 @@ func (r *report) print(w io.Writer) {
 	for _, f := range r.Products {
 		cell(f.Name)
 	}
-	cell("ratio to the better peer")
+	for _, f := range r.Products {
+		if f.Own {
+			cell(f.Name + " : better peer")
+		}
+	}
 	_, _ = fmt.Fprintln(t)
 	for _, l := range lines() {
 		cell(l.title)
-		own, better, peers := math.NaN(), math.NaN(), false
-		for i, f := range r.Products {
+		better := math.NaN()
+		for _, f := range r.Products {
 			v, ok := l.value(f)
 			if !ok {
 				cell("-")
 				continue
 			}
 			cell(number(v))
-			switch {
-			case i == 0:
-				own = v
-			case !peers || (l.more && v > better) || (!l.more && v < better):
-				better, peers = v, true
+			if !f.Own && (math.IsNaN(better) || l.more && v > better || !l.more && v < better) {
+				better = v
 			}
 		}
-		if l.ratio && peers && !math.IsNaN(own) && better != 0 {
-			cell(number(own / better))
-		} else {
-			cell("")
+		for _, f := range r.Products {
+			v, ok := l.value(f)
+			switch {
+			case !f.Own:
+			case l.ratio && ok && better > 0:
+				cell(number(v / better))
+			default:
+				cell("")
+			}
 		}
 		_, _ = fmt.Fprintln(t)
 	}

@@ -43,9 +43,11 @@ type product interface {
 	position(stream string, events, missed int) string
 }
 
-// resumer is a product that needs other settings, or another place for its
-// files, to resume far back.
-type resumer interface{ forResume() (product, string) }
+// tuned is a product that takes other settings for a scene, or another place for
+// its files than beside the programs.
+type tuned interface {
+	tune(scene string) (as product, place string)
+}
 
 // server is a product that runs.
 type server struct {
@@ -88,9 +90,8 @@ func start(ctx context.Context, p product, bin, base string, cert *certificate) 
 	}
 	defer func() {
 		if err != nil {
-			said, _ := os.ReadFile(s.log.Name())
+			err = s.complain(err)
 			s.stop()
-			err = fmt.Errorf("%w; the server says: %.2000s", err, said)
 		}
 	}()
 	deadline := time.Now().Add(startPatience)
@@ -110,6 +111,12 @@ func start(ctx context.Context, p product, bin, base string, cert *certificate) 
 		Timeout:   time.Minute,
 	}
 	return s, p.ready(ctx, dir)
+}
+
+// complain adds to an error what the server said last.
+func (s *server) complain(err error) error {
+	said, _ := os.ReadFile(s.log.Name())
+	return fmt.Errorf("%w; the server says: %s", err, said[max(0, len(said)-1000):])
 }
 
 func (s *server) stop() {
