@@ -62,6 +62,23 @@ func (o Options) pause(failures int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
+// report logs a failure: loudly the first time and then ever more rarely, for an
+// outage can be long.
+func (o Options) report(ctx context.Context, what string, err error, failures int, pause time.Duration) {
+	level := slog.LevelDebug
+	if failures&(failures-1) == 0 {
+		level = slog.LevelWarn
+	}
+	o.Logger.LogAttrs(ctx, level, "trying again after a pause", logattr.Reason(what), logattr.Err(err), logattr.Attempt(failures), logattr.Delay(pause))
+}
+
+// recovered logs the end of an outage.
+func (o Options) recovered(ctx context.Context, what string, failures int) {
+	if failures > 0 {
+		o.Logger.InfoContext(ctx, "working again", logattr.Reason(what), logattr.Attempt(failures))
+	}
+}
+
 // Loop calls try again and again until ctx ends: with a pause in between, unless
 // it has worked for a while. try calls up when it works, and returns why it does
 // no longer. part is told of both.
@@ -72,6 +89,7 @@ func Loop(ctx context.Context, o Options, part *Part, what string, try func(ctx 
 		err := try(ctx, func() {
 			if since.IsZero() {
 				since = time.Now()
+				o.recovered(ctx, what, failures)
 			}
 			part.Note(nil)
 		})
@@ -84,7 +102,7 @@ func Loop(ctx context.Context, o Options, part *Part, what string, try func(ctx 
 		failures++
 		part.Note(err)
 		pause := o.pause(failures)
-		o.Logger.WarnContext(ctx, "trying again after a pause", logattr.Reason(what), logattr.Err(err), logattr.Attempt(failures), logattr.Delay(pause))
+		o.report(ctx, what, err, failures, pause)
 		if !sleep(ctx, pause, nil) {
 			return
 		}

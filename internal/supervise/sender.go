@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/ossicle/ossicle/internal/logattr"
 )
 
 // DefaultTimeout is how long Send waits.
@@ -156,6 +154,7 @@ func (s *Sender[T]) run(ctx context.Context, what string) {
 		err := s.try(ctx, t.v)
 		s.finish(t, err)
 		if err == nil {
+			s.o.recovered(ctx, what, failures)
 			failures = 0
 			continue
 		}
@@ -163,7 +162,7 @@ func (s *Sender[T]) run(ctx context.Context, what string) {
 		s.owe(t.v)
 		pause := s.o.pause(failures)
 		if ctx.Err() == nil {
-			s.o.Logger.WarnContext(ctx, "trying again after a pause", logattr.Reason(what), logattr.Err(err), logattr.Attempt(failures), logattr.Delay(pause))
+			s.o.report(ctx, what, err, failures, pause)
 		}
 		sleep(ctx, pause, s.nudge) // an old nudge costs one try
 	}

@@ -1,8 +1,11 @@
 package supervise
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,6 +92,33 @@ func TestHealth(t *testing.T) {
 		b.Note(nil)
 		if since, err := h.State(); err != nil || !since.IsZero() {
 			t.Errorf("%v since %v", err, since)
+		}
+	})
+}
+
+// An outage of a day is told, but not every five seconds; its end is.
+func TestOutageIsNotShouted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		o := (&Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}).OrDefaults()
+		var health Health
+		ctx, cancel := context.WithCancel(t.Context())
+		begun := time.Now()
+		Loop(ctx, o, health.Part(), "the bus", func(ctx context.Context, up func()) error {
+			if time.Since(begun) < 24*time.Hour {
+				return errDown
+			}
+			up()
+			cancel()
+			return ctx.Err()
+		})
+		text := log.String()
+		if n := strings.Count(text, "level=WARN"); n < 5 || n > 20 {
+			t.Errorf("%d warnings", n)
+		}
+		if n := strings.Count(text, `level=INFO msg="working again" reason="the bus"`); n != 1 {
+			t.Errorf("%d times back:\n%s", n, text)
 		}
 	})
 }
