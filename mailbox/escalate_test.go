@@ -82,7 +82,7 @@ func TestEscalation(t *testing.T) {
 		step(2, mailbox.Urgent) // the third of this minute
 		time.Sleep(mailbox.Window - 1)
 		step(2, mailbox.Urgent)
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		step(3, mailbox.Urgent)
 		c.means = false
 		step(3, mailbox.Urgent)

@@ -62,7 +62,7 @@ func (m *Member) Send(ctx context.Context, d Draft) (Receipt, error) {
 	}
 	m.s.changed(ctx)
 	m.s.count.add(func(t *Stats) { t.Sent[sent.Type]++ })
-	m.s.log.LogAttrs(ctx, slog.LevelInfo, "mailbox.sent", logattr.Session(m.s.id), slog.Any("signal", sent))
+	m.s.log.LogAttrs(ctx, slog.LevelInfo, "mailbox.sent", logattr.Session(m.s.id), signalAttr(&sent))
 	r := Receipt{Signal: sent, Recipients: []string{}}
 	agents, err := m.s.store.Agents(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func (m *Member) Send(ctx context.Context, d Draft) (Receipt, error) {
 
 // refused logs what was not sent for a reason of the room's.
 func (m *Member) refused(ctx context.Context, t Type, err error) {
-	reason := ""
+	var reason string
 	switch {
 	case errors.As(err, new(*RateError)):
 		reason = "rate"
@@ -87,7 +87,7 @@ func (m *Member) refused(ctx context.Context, t Type, err error) {
 	default:
 		return
 	}
-	m.s.log.LogAttrs(ctx, slog.LevelWarn, "mailbox.not_sent", logattr.Session(m.s.id), agentAttr(m.who.Agent), slog.String("type", string(t)), logattr.Reason(reason))
+	m.s.log.LogAttrs(ctx, slog.LevelWarn, "mailbox.not_sent", logattr.Session(m.s.id), agentAttr(m.who.Agent), typeAttr(t), logattr.Reason(reason))
 }
 
 // Read returns a page of the agent's signals; q.Agent is set by it. It marks
@@ -246,5 +246,9 @@ func signalOne(c chan struct{}) {
 	default:
 	}
 }
+
+func signalAttr(s *Signal) slog.Attr { return slog.Any("signal", *s) }
+
+func typeAttr(t Type) slog.Attr { return slog.String("type", string(t)) }
 
 func agentAttr(id string) slog.Attr { return slog.String("agent", id) }

@@ -154,7 +154,7 @@ func TestStaleIsTold(t *testing.T) {
 		if n := agents.take(); n != 0 || s.store.Writes() != writes {
 			s.Errorf("told %d times before", n)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		synctest.Wait()
 		if n := agents.take(); n != 1 {
 			s.Errorf("told %d times of a", n)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -140,12 +141,7 @@ func (d *Draft) checkMetadata() error {
 }
 
 func known(t Type) bool {
-	for _, k := range Types() {
-		if k == t {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(Types(), t)
 }
 
 func typeNames() string {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/files"
+	"github.com/ossicle/ossicle/internal/postgres"
 	"github.com/ossicle/ossicle/internal/sqlite"
 	"github.com/ossicle/ossicle/mailbox"
 )
@@ -30,28 +31,55 @@ const (
 // mailboxBudget bounds the end of a collaboration session.
 const mailboxBudget = 10 * time.Second
 
+// mailboxConnections are those to PostgreSQL for one session.
+const mailboxConnections = 4
+
 // maxIdentity bounds the file of an identity, in bytes.
 const maxIdentity = 4 << 10
 
-// Collaborations are the sessions of agents that a data directory keeps. A process
-// opens each once, however many of its agents take part.
+// Collaborations are the sessions of agents that a data directory keeps, or the
+// PostgreSQL database that is configured as the store of the feed. A process opens
+// each once, however many of its agents take part.
 type Collaborations struct {
-	dir string
-	o   mailbox.Options
+	dir    string
+	store  config.Feed
+	limits config.Signals
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	open map[string]*Collaboration
 }
 
 // NewCollaborations returns the sessions below a data directory; empty means that
-// of the configuration.
+// of the configuration. Limits win over the configured ones.
 func NewCollaborations(c *config.Config, data string, limits mailbox.Limits, log *slog.Logger) *Collaborations {
 	if data == "" {
 		data = c.Home
 	}
-	return &Collaborations{
-		dir: filepath.Join(data, collaborationDir), o: mailbox.Options{Limits: limits, Logger: log}, open: map[string]*Collaboration{},
+	all := &Collaborations{
+		dir: filepath.Join(data, collaborationDir), store: c.Feed, limits: c.Signals, log: log, open: map[string]*Collaboration{},
 	}
+	all.limits.Limits = limits.Or(c.Signals.Limits)
+	return all
+}
+
+// backend opens what keeps a session.
+func (c *Collaborations) backend(ctx context.Context, x *Collaboration, id string) (mailbox.Store, mailbox.Bus, error) {
+	if strings.HasPrefix(c.store.Store, "postgres") {
+		db, err := postgres.Open(ctx, c.store.Store, &postgres.Options{Direct: c.store.Direct, Connections: mailboxConnections, Logger: c.log})
+		if err != nil {
+			return nil, nil, err
+		}
+		x.down.push("session store", storeBudget, func(context.Context) error { db.Close(); return nil })
+		return db.Mailbox(id), db.MailboxBus(), nil
+	}
+	store, err := sqlite.OpenMailbox(ctx, filepath.Join(x.dir, sessionFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	x.down.push("session store", storeBudget, func(context.Context) error { return store.Close() })
+	bell, err := sqlite.OpenMailboxBell(ctx, store, files.Touched)
+	return store, bell, err
 }
 
 // Collaboration is one open session. Who has opened it closes it.
@@ -88,16 +116,12 @@ func (c *Collaborations) Open(ctx context.Context, id string) (_ *Collaboration,
 	if err := os.MkdirAll(filepath.Join(x.dir, identityDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open session %s: %w", id, err)
 	}
-	store, err := sqlite.OpenMailbox(ctx, filepath.Join(x.dir, sessionFile))
+	store, bus, err := c.backend(ctx, x, id)
 	if err != nil {
 		return nil, err
 	}
-	x.down.push("session store", storeBudget, func(context.Context) error { return store.Close() })
-	bell, err := sqlite.OpenMailboxBell(ctx, store, files.Touched)
-	if err != nil {
-		return nil, err
-	}
-	if x.Session, err = mailbox.Open(ctx, id, store, bell, &c.o); err != nil {
+	o := &mailbox.Options{Limits: c.limits.Sessions[id].Or(c.limits.Limits), Logger: c.log}
+	if x.Session, err = mailbox.Open(ctx, id, store, bus, o); err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -144,6 +168,7 @@ func (x *Collaboration) Join(ctx context.Context, r mailbox.Registration) (_ *ma
 	if r.Run, err = x.identity(r.Agent); err != nil {
 		return nil, nil, err
 	}
+	r.Limits = r.Limits.Or(x.all.limits.Agents[r.Agent])
 	m, err := x.Session.Join(ctx, r)
 	if err != nil {
 		return nil, nil, err
@@ -156,7 +181,7 @@ func (x *Collaboration) Join(ctx context.Context, r mailbox.Registration) (_ *ma
 
 // Enter makes an agent a member for one command.
 func (x *Collaboration) Enter(ctx context.Context, agent string) (_ *mailbox.Member, err error) {
-	r := mailbox.Registration{Agent: agent, Harness: "cli"}
+	r := mailbox.Registration{Agent: agent, Harness: "cli", Limits: x.all.limits.Agents[agent]}
 	if err := mailbox.CheckAgent(agent); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func newSeat(ctx context.Context, all *Collaborations, inbox *notice.Inbox, log 
 
 // join seats the agent.
 func (s *seat) join(ctx context.Context, session string) error {
-	return s.Seat.Join(ctx, session)
+	return s.Join(ctx, session)
 }
 
 // sit makes the agent a member and begins to bring it its signals.

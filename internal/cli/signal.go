@@ -221,19 +221,7 @@ func (e *env) printSignals(p *mailbox.Page) error {
 	var b strings.Builder
 	for i := range p.Signals {
 		s := &p.Signals[i]
-		head := fmt.Sprintf("%d %s %s %s -> %s", s.Sequence, s.ID, s.Type, s.Sender, s.Recipient)
-		for _, more := range []struct {
-			is   bool
-			text string
-		}{
-			{s.Priority != "", " " + string(s.Priority)}, {s.ReplyTo != "", " reply to " + s.ReplyTo}, {s.Read, " (read)"},
-			{len(s.ReadBy) > 0, " read by " + strings.Join(s.ReadBy, ", ")},
-		} {
-			if more.is {
-				head += more.text
-			}
-		}
-		fmt.Fprintf(&b, "%s  %s\n", s.Time.Local().Format(time.DateTime), printable(head))
+		fmt.Fprintf(&b, "%s  %s\n", s.Time.Local().Format(time.DateTime), printable(signalHead(s)))
 		for line := range strings.Lines(s.Content) {
 			b.WriteString("  " + printable(strings.TrimSuffix(line, "\n")) + "\n")
 		}
@@ -244,6 +232,24 @@ func (e *env) printSignals(p *mailbox.Page) error {
 	}
 	_, err := fmt.Fprint(e.Out, b.String())
 	return err
+}
+
+// signalHead is all of a signal but what it says.
+func signalHead(s *mailbox.Signal) string {
+	parts := []string{fmt.Sprintf("%d %s %s %s -> %s", s.Sequence, s.ID, s.Type, s.Sender, s.Recipient)}
+	if s.Priority != "" {
+		parts = append(parts, string(s.Priority))
+	}
+	if s.ReplyTo != "" {
+		parts = append(parts, "reply to "+s.ReplyTo)
+	}
+	if s.Read {
+		parts = append(parts, "(read)")
+	}
+	if len(s.ReadBy) > 0 {
+		parts = append(parts, "read by "+strings.Join(s.ReadBy, ", "))
+	}
+	return strings.Join(parts, " ")
 }
 
 func newAckSignals(e *env) *cobra.Command {

@@ -42,6 +42,7 @@ type Config struct {
 	Python  Python
 	Log     Log
 	Feed    Feed
+	Signals Signals
 	// Profiles are named ways to run an agent.
 	Profiles map[string]Profile
 	// Home is the data directory: the token file and the stores.
@@ -83,6 +84,7 @@ type file struct {
 	Python   Python             `yaml:"python"`
 	Log      Log                `yaml:"log"`
 	Feed     Feed               `yaml:"feed"`
+	Signals  Signals            `yaml:"signals"`
 	Profiles map[string]profile `yaml:"profiles"`
 }
 
@@ -140,14 +142,14 @@ func (c *Config) readFile(path string) error {
 func (c *Config) parse(data []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
-	f := file{Watch: c.Watch, Python: c.Python, Log: c.Log, Feed: c.Feed}
+	f := file{Watch: c.Watch, Python: c.Python, Log: c.Log, Feed: c.Feed, Signals: c.Signals}
 	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if err := dec.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return errors.New("more than one YAML document")
 	}
-	c.Watch, c.Python, c.Log, c.Feed = f.Watch, f.Python, f.Log, f.Feed
+	c.Watch, c.Python, c.Log, c.Feed, c.Signals = f.Watch, f.Python, f.Log, f.Feed, f.Signals
 	var err error
 	if c.Profiles, err = profiles(f.Profiles); err != nil || f.Servers.IsZero() {
 		return err
@@ -195,7 +197,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %s: use a positive duration such as 3s, or leave it out", name, d))
 		}
 	}
-	return errors.Join(append(errs, c.Feed.check())...)
+	return errors.Join(append(errs, c.Feed.check(), c.Signals.check())...)
 }
 
 func defaultFile(getenv func(string) (string, bool)) string {

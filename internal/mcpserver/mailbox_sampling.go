@@ -34,7 +34,7 @@ func (*Sampling) Name() string { return "sampling" }
 func (s *Sampling) client() *mcp.ServerSession {
 	for ss := range s.server.mcp.Sessions() {
 		p := ss.InitializeParams()
-		if p != nil && p.ProtocolVersion < modernVersion && p.Capabilities != nil && p.Capabilities.Sampling != nil {
+		if p != nil && p.ProtocolVersion < modernVersion && p.Capabilities != nil && p.Capabilities.Sampling != nil { //nolint:staticcheck // legacy clients have nothing else
 			return ss
 		}
 	}
@@ -51,10 +51,10 @@ func (s *Sampling) Escalate(ctx context.Context, e mailbox.Escalation) error {
 	if ss == nil {
 		return errors.New("ask for a turn: the client is gone")
 	}
-	_, err := ss.CreateMessageWithTools(ctx, &mcp.CreateMessageWithToolsParams{
+	_, err := ss.CreateMessageWithTools(ctx, &mcp.CreateMessageWithToolsParams{ //nolint:staticcheck // the same
 		Meta:      mcp.Meta{metaSamplingDepth: 1},
 		MaxTokens: int64(e.Limits.Tokens),
-		Messages:  []*mcp.SamplingMessageV2{{Role: "user", Content: []mcp.Content{&mcp.TextContent{Text: mailbox.Alert(s.session, e.Signals)}}}},
+		Messages:  []*mcp.SamplingMessageV2{{Role: "user", Content: []mcp.Content{&mcp.TextContent{Text: mailbox.Alert(s.session, e.Signals)}}}}, //nolint:staticcheck // the same
 	})
 	if err != nil {
 		return fmt.Errorf("ask for a turn: %w", err)

@@ -12,9 +12,10 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/ossicle/ossicle/mailbox"
 	modernc "modernc.org/sqlite"
 	codes "modernc.org/sqlite/lib"
+
+	"github.com/ossicle/ossicle/mailbox"
 )
 
 const (

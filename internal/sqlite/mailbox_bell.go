@@ -100,7 +100,7 @@ func (b *MailboxBell) net(ctx context.Context, ring func()) (err error) {
 				version, err := dataVersion(ctx, conn)
 				switch {
 				case ctx.Err() != nil:
-					return nil
+					return nil //nolint:nilerr // a clean stop
 				case err != nil:
 					return fmt.Errorf("listen to log: %w", err)
 				}

@@ -152,7 +152,6 @@ type hearing struct {
 	stop    func()
 
 	mu     sync.Mutex
-	heads  int64
 	told   []time.Time
 	notify chan struct{}
 }

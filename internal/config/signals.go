@@ -1,0 +1,36 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ossicle/ossicle/mailbox"
+)
+
+// Signals bounds what signals between agents cause (specification S-19). Zero is
+// the default.
+type Signals struct {
+	mailbox.Limits `yaml:",inline"`
+
+	// Sessions and Agents have limits of their own, by their ids.
+	Sessions map[string]mailbox.Limits `yaml:"sessions"`
+	Agents   map[string]mailbox.Limits `yaml:"agents"`
+}
+
+func (s *Signals) check() error {
+	errs := []error{checkLimits("signals", s.Limits)}
+	for id, l := range s.Sessions {
+		errs = append(errs, mailbox.CheckSession(id), checkLimits("signals.sessions."+id, l))
+	}
+	for id, l := range s.Agents {
+		errs = append(errs, mailbox.CheckAgent(id), checkLimits("signals.agents."+id, l))
+	}
+	return errors.Join(errs...)
+}
+
+func checkLimits(name string, l mailbox.Limits) error {
+	if l.Signals < 0 || l.Escalations < 0 || l.Tokens < 0 || l.Tokens > mailbox.MaxTokens {
+		return fmt.Errorf("%s: use positive numbers, and at most %d tokens", name, mailbox.MaxTokens)
+	}
+	return nil
+}
