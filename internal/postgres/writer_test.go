@@ -171,6 +171,36 @@ func TestTheQueueOfNotificationsIsFull(t *testing.T) {
 	take(t, s, 1)
 }
 
+// F-7: a writer holds nothing of the feed that another would wait for: two
+// transactions that write at the same time go past each other, and past a drain.
+func TestWritersDoNotMeet(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	other := r.connect()
+	r.exec(`BEGIN; INSERT INTO incidents VALUES (1)`)
+	var locks string
+	if err := r.conn.QueryRow(t.Context(), `SELECT string_agg(DISTINCT l.mode || ' ' || coalesce(c.relname, l.locktype), ', ' ORDER BY l.mode || ' ' || coalesce(c.relname, l.locktype))
+		FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation AND l.locktype = 'relation'
+		WHERE l.pid = pg_backend_pid() AND (l.locktype = 'advisory' OR c.relnamespace = 'ossicle'::regnamespace)`).Scan(&locks); err != nil {
+		t.Fatal(err)
+	}
+	if want := "RowExclusiveLock feed_outbox, RowExclusiveLock feed_outbox_id_seq"; locks != want {
+		t.Errorf("it holds %s", locks)
+	}
+	for _, sql := range []string{`SET lock_timeout = '1s'`, `BEGIN; INSERT INTO incidents VALUES (2)`, `COMMIT`} {
+		if _, err := other.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := r.payloads(); len(got) != 1 {
+		t.Errorf("%+v", got)
+	}
+	r.exec(`COMMIT`)
+	if got := r.payloads(); len(got) != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // F-7: the server forbids to prepare a transaction that has notified; a silent
 // trigger leaves such writers alone.
 func TestPreparedTransactions(t *testing.T) {
