@@ -1,9 +1,13 @@
 package testserver
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 )
@@ -78,4 +82,53 @@ func TestServers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// victimEnv has the test binary play one that starts a server and is killed.
+const victimEnv = "TESTSERVER_VICTIM"
+
+// No server outlives the test binary, nor do its workers.
+func TestServersDieWithUs(t *testing.T) {
+	t.Parallel()
+	peer(t, "nginx", "/usr/sbin/nginx")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestServerVictim$")
+	cmd.Env = append(os.Environ(), victimEnv+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var addr string
+	for lines := bufio.NewScanner(out); addr == "" && lines.Scan(); {
+		_, _ = fmt.Sscanf(lines.Text(), "victim %s", &addr)
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if addr == "" {
+		t.Fatal("it did not start")
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(glance) { // the kernel tells nobody
+		conn, err := net.Dial("tcp", addr)
+		if err != nil {
+			return // none of its processes has the socket
+		}
+		_ = conn.Close()
+		if time.Now().After(deadline) {
+			t.Fatal("it lives on")
+		}
+	}
+}
+
+// TestServerVictim is the life of the binary that is killed.
+func TestServerVictim(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(victimEnv) == "" {
+		t.Skip("the other half of TestServersDieWithUs")
+	}
+	addr := Addr(t)
+	Nginx(t, addr, "server { listen "+addr+"; return 204; }")
+	fmt.Println("victim", addr)
+	select {}
 }
