@@ -180,3 +180,43 @@ func TestSignalsBetweenServers(t *testing.T) {
 		t.Error("the sender was told of its own signal")
 	}
 }
+
+// A client of the modern era hears by its listen, and has an open call as the means
+// by which it is woken.
+//
+// S-10, S-12, S-18.
+func TestSignalsToAModernClient(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	args := append([]string{node(t), script(t, "client.mjs"), signalsURI, "stdio", program, "mcp"}, signalArgs(data, "bob")...)
+	c := start(t, nil, args...)
+	c.await(`"version":"2026-07-28"`)
+	c.await(`"honored"`, signalsURI)
+	c.say(`{"tool":"wait_signals","args":{"seconds":500}}`)
+	sendSignal(t, data, "alice", "bob", "please do it", "--type", "delegate")
+	c.awaitEach(`"updated":"`+signalsURI+`"`, `"called":"{\"signals\":[{\"id\"`)
+	c.say(`{"tool":"signal","args":{"to":"alice","content":"no, you","type":"urgent"}}`)
+	c.await(`"called"`, `is in a turn that an urgent signal began`)
+}
+
+// A host with channels is pushed what the gate lets through, once; what only
+// informs comes with the next result of a tool.
+//
+// S-18, D-11, D-12.
+func TestSignalsThroughAChannel(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	c := start(t, nil, append([]string{program, "mcp", "--claude-channel"}, signalArgs(data, "bob")...)...)
+	c.say(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"claude-code","version":"1"}}}`)
+	c.await(`"id":1`, `"claude/channel"`)
+	c.say(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	c.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"list_agents","arguments":{}}}`)
+	c.await(`"id":2`)
+	sendSignal(t, data, "alice", "bob", "for your information")
+	sendSignal(t, data, "alice", "bob", "please do it", "--type", "delegate")
+	if pushed := c.await(`"method":"notifications/claude/channel"`, `please do it`, `delegate from alice`); strings.Contains(pushed, "for your information") {
+		t.Errorf("%s", pushed)
+	}
+	c.say(`{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"list_agents","arguments":{}}}`)
+	c.await(`"id":3`, `for your information`)
+}
