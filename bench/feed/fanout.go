@@ -31,6 +31,7 @@ type fanout struct {
 	P99           float64 `json:"p99_ms"`
 	Lost          int64   `json:"lost"`
 	Closed        int64   `json:"closed"`
+	Refused       string  `json:"publish_errors,omitempty"`
 	ConnectPerSec float64 `json:"connects_per_second"`
 	Load          string  `json:"load_average"`
 }
@@ -61,10 +62,15 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 	}
 	f.IdleKiB = kib(idle.resident-before.resident) / float64(n)
 	begun = time.Now()
-	if err := publishAll(ctx, s, events, rate, z.publishers, z.payload); err != nil {
-		return f, err
-	}
+	err = publishAll(ctx, s, events, rate, z.publishers, z.payload)
 	subs.await(ctx, int64(n)*int64(events), quiet)
+	got := subs.received.Load()
+	if got == 0 {
+		return f, errors.Join(errors.New("nothing was delivered"), err)
+	}
+	if err != nil { // some of it: what is missing is told as lost
+		f.Refused = err.Error()
+	}
 	after, err := s.usage()
 	if err != nil {
 		return f, err
@@ -73,7 +79,6 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 	if err != nil {
 		return f, err
 	}
-	got := subs.received.Load()
 	f.Load = loadAverage()
 	f.AfterKiB = kib(after.resident-before.resident) / float64(n)
 	f.CPUMicros = float64((after.cpu - idle.cpu).Microseconds()) / float64(got)
@@ -85,7 +90,8 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 	return f, ctx.Err()
 }
 
-// publishAll publishes events with the numbers from 0 up.
+// publishAll publishes events with the numbers from 0 up. One that a server does
+// not take is not repeated.
 func publishAll(ctx context.Context, s *server, events int, rate float64, publishers, size int) error {
 	if rate > 0 {
 		publishers = min(publishers, 4*int(rate+1))
@@ -96,7 +102,7 @@ func publishAll(ctx context.Context, s *server, events int, rate float64, publis
 	var wg sync.WaitGroup
 	for p := range publishers {
 		wg.Go(func() {
-			for errs[p] == nil && ctx.Err() == nil {
+			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= events {
 					return
@@ -104,7 +110,9 @@ func publishAll(ctx context.Context, s *server, events int, rate float64, publis
 				if rate > 0 {
 					time.Sleep(time.Until(begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))))
 				}
-				errs[p] = s.send(ctx, i, size)
+				if err := s.send(ctx, i, size); err != nil {
+					errs[p] = err
+				}
 			}
 		})
 	}

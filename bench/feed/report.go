@@ -150,6 +150,11 @@ func (r *report) print(w io.Writer) {
 		for _, why := range f.Failed {
 			_, _ = fmt.Fprintf(w, "failed %s: %s\n", f.Name, why)
 		}
+		for scene, m := range map[string]*fanout{"paced": f.Paced, "burst": f.Burst} {
+			if m != nil && m.Refused != "" {
+				_, _ = fmt.Fprintf(w, "%s, %s: it did not acknowledge every event: %.300s\n", f.Name, scene, m.Refused)
+			}
+		}
 	}
 }
 
