@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,7 +45,8 @@ func Run(ctx context.Context, args []string, s Streams, getenv func(string) (str
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	err := root.ExecuteContext(ctx)
-	if err != nil && ctx.Err() == nil {
+	var silent *serverExit // the server has said itself what there is to say
+	if err != nil && ctx.Err() == nil && !errors.As(err, &silent) {
 		e.report(err)
 	}
 	return exitCode(ctx, err)
@@ -72,7 +74,7 @@ Try it:   ossicle demo`,
 		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
 	root.AddCommand(
-		newWatch(e), newRun(e), newServe(e), newSession(e), newPublish(e), newTail(e), newTopics(e), newToken(e), newPG(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e),
+		newWatch(e), newRun(e), newServe(e), newSession(e), newPublish(e), newTail(e), newTopics(e), newToken(e), newPG(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e), newShim(e),
 		newMemo(e), newFiles(e), newMCP(e), newMockAgent(e), newDemo(e), newVersion(e),
 	)
 	root.AddCommand(signalCommands(e)...)

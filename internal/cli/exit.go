@@ -80,11 +80,14 @@ func exitCode(ctx context.Context, err error) int {
 		agent    *agentError
 		nobody   *notice.UnknownAgentError
 		invalid  *notice.InvalidError
+		server   *serverExit
 		inUse    *app.StateInUseError
 	)
 	switch {
 	case err == nil:
 		return exitOK
+	case errors.As(err, &server):
+		return server.err.Code // a relay ends as what it relays
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),

@@ -15,14 +15,24 @@ import (
 // M-1, M-10.
 func TestConformanceSuite(t *testing.T) {
 	t.Parallel()
-	suite := peer(t, "@modelcontextprotocol", "conformance", "dist", "index.js")
+	conforms(t, conformanceFixture(t))
+}
+
+// conformanceFixture serves what the suite asks for, and returns its URL.
+func conformanceFixture(t *testing.T) string {
+	t.Helper()
 	fixture := filepath.Join(t.TempDir(), "fixture")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", fixture, "github.com/ossicle/ossicle/internal/mcpserver/conformance")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build fixture: %v\n%s", err, out)
 	}
-	server := start(t, nil, fixture, "-http", "127.0.0.1:0")
-	url := server.await("http://")
+	return start(t, nil, fixture, "-http", "127.0.0.1:0").await("http://")
+}
+
+// conforms runs the suite against a server.
+func conforms(t *testing.T, url string) {
+	t.Helper()
+	suite := peer(t, "@modelcontextprotocol", "conformance", "dist", "index.js")
 	// The least that counts as a run: an empty one would be green too.
 	for revision, least := range map[string]int{"2026-07-28": 150, "2025-11-25": 75} {
 		t.Run(revision, func(t *testing.T) {

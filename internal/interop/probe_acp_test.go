@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,11 +24,10 @@ const sentinelCall = `CALL sentinel_echo {"text":"hi"}`
 func probeACP(t *testing.T, env []string, args ...string) (app.ACPReport, int) {
 	t.Helper()
 	c := start(t, env, append([]string{program, "probe", "acp", "--json"}, args...)...)
-	err := c.finish()
 	code := 0
-	if exit := (interface{ ExitCode() int })(nil); err != nil {
-		var ok bool
-		if exit, ok = err.(interface{ ExitCode() int }); !ok { //nolint:errorlint // it is not wrapped
+	if err := c.finish(); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
 		code = exit.ExitCode()

@@ -30,7 +30,7 @@ const aStream = ": hi\n\nevent: endpoint\ndata: /x?a=b\n\ndata:1\r\ndata: 2\r\n\
 // However the bytes are cut, the events are those.
 func TestEventsEverySplit(t *testing.T) {
 	t.Parallel()
-	want := []event{{"endpoint", "/x?a=b"}, {"", "1\n2"}, {"", " two"}, {"", `{"a":1}`}}
+	want := []event{{"endpoint", "/x?a=b"}, {"", "1\n2"}, {"", "\n two"}, {"", `{"a":1}`}}
 	for i := range len(aStream) {
 		if d := cmp.Diff(want, push([]byte(aStream[:i]), []byte(aStream[i:]))); d != "" {
 			t.Fatalf("split at %d: %s", i, d)

@@ -28,7 +28,7 @@ func (o *Observer) Handler(next http.Handler) http.Handler {
 		x.c.version = r.Header.Get(headerVersion)
 		if r.Method == http.MethodPost {
 			r = r.WithContext(r.Context()) // a copy: the body is replaced
-			r.Body = &copied{ReadCloser: r.Body, x: x}
+			r.Body = &copied{ReadCloser: r.Body, x: x, left: r.ContentLength}
 		}
 		defer x.end()
 		next.ServeHTTP(x, r)
@@ -50,7 +50,7 @@ type exchange struct {
 
 	bodyMu sync.Mutex // who passes a request on may read it from another goroutine
 	body   []byte
-	read   bool // what comes now is too late to be of use
+	read   bool // it was queued; what comes now is too late to be of use
 
 	c      *conn
 	stream events
@@ -59,18 +59,45 @@ type exchange struct {
 // copied is a body of which a copy is kept.
 type copied struct {
 	io.ReadCloser
-	x *exchange
+	x    *exchange
+	left int64 // bytes; negative if nobody knows
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader. The request is queued before its last byte is handed
+// over: a response, which may come on another stream, is then behind it.
 func (b *copied) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.x.bodyMu.Lock()
-	defer b.x.bodyMu.Unlock()
-	if room := maxFrame - len(b.x.body); room > 0 && !b.x.read {
-		b.x.body = append(b.x.body, p[:min(n, room)]...)
-	}
+	b.left -= int64(n)
+	b.x.request(p[:n], err != nil || b.left == 0)
 	return n, err
+}
+
+// request keeps a piece of the request, and queues all of it at its end.
+func (x *exchange) request(piece []byte, last bool) {
+	x.bodyMu.Lock()
+	defer x.bodyMu.Unlock()
+	if x.read {
+		return
+	}
+	if room := maxFrame - len(x.body); room > 0 {
+		x.body = append(x.body, piece[:min(len(piece), room)]...)
+	}
+	if !last {
+		return
+	}
+	body := x.body
+	x.body, x.read = nil, true
+	x.o.later(len(body), func(time.Time) {
+		// A post of the older transport belongs to its stream.
+		if c := x.o.streams[x.target]; c != nil && x.method == http.MethodPost {
+			methods := len(c.methods)
+			c.client(body)
+			x.c.methods = append(x.c.methods, c.methods[methods:]...)
+			c.methods = c.methods[:methods]
+			return
+		}
+		x.c.client(body)
+	})
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -81,34 +108,18 @@ func (x *exchange) WriteHeader(status int) {
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// begin queues the request, which was read by now, before the response.
+// begin notes the head of the response.
 func (x *exchange) begin(status int) {
 	x.status = status
 	kind, _, _ := mime.ParseMediaType(x.Header().Get("Content-Type"))
 	x.isStream = kind == "text/event-stream"
-	x.bodyMu.Lock()
-	body := x.body
-	x.body, x.read = nil, true
-	x.bodyMu.Unlock()
-	session := x.session
-	if s := x.Header().Get(headerSession); s != "" {
-		session = s
+	x.request(nil, true) // what nobody has read to its end
+	if id := x.Header().Get(headerSession); id != "" {
+		x.session = id
 	}
-	x.session = session
-	x.o.later(len(body), func(time.Time) {
-		if session != "" {
-			x.c.id = attach.ConnectionID(session)
-		}
-		// A post of the older transport belongs to its stream.
-		if c := x.o.streams[x.target]; c != nil && x.method == http.MethodPost {
-			methods := len(c.methods)
-			c.client(body)
-			x.c.methods = append(x.c.methods, c.methods[methods:]...)
-			c.methods = nil
-			return
-		}
-		x.c.client(body)
-	})
+	if session := x.session; session != "" {
+		x.o.later(0, func(time.Time) { x.c.id = attach.ConnectionID(session) })
+	}
 }
 
 // Write implements http.ResponseWriter.

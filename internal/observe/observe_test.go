@@ -268,7 +268,8 @@ func TestFailuresProveNothing(t *testing.T) {
 		},
 		"a discovery of old revisions": {
 			"POST", `{"id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`, 200, "application/json",
-			`{"id":1,"result":{"supportedVersions":["2025-11-25"]}}`, []string{"discover_observed era=legacy version=2026-07-28"},
+			`{"id":1,"result":{"supportedVersions":["2025-11-25"]}}`,
+			[]string{"discover_observed era=legacy version=2026-07-28"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
