@@ -55,6 +55,9 @@ type AgentsOptions struct {
 	Data string
 	// Feed is what agents listen to. Nil is none. It is closed after the agents.
 	Feed *Feed
+	// Bridge is the command that runs Bridge, for agents that take MCP servers on
+	// their standard streams alone. Nil is none.
+	Bridge []string
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
@@ -87,6 +90,7 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	if a.endpoint, err = NewEndpoint(ctx, a.Inbox, a.log); err != nil {
 		return nil, err
 	}
+	a.endpoint.bridge = o.Bridge
 	a.down.push("endpoint", endpointBudget, a.endpoint.Close)
 
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -35,6 +35,7 @@ type Endpoint struct {
 	server *httpserver.Server
 	inbox  *notice.Inbox // nil: nothing rides on results
 	log    *slog.Logger
+	bridge []string // command of a bridge; nil: agents need HTTP
 
 	stop  context.CancelFunc
 	ended chan error // gets the one result of the server
@@ -101,9 +102,13 @@ func (e *Endpoint) Attach(session string, tools []agent.Tool, sources ...listen.
 	e.mu.Unlock()
 	e.retire(old)
 	base := strings.TrimSuffix(e.server.URL(), httpserver.MCPPath)
-	return agent.MCPServer{
-		Name: version.Name, HTTP: base + httpserver.MCPPath + "/" + token, SSE: base + ssePath + "/" + token,
-	}, nil
+	server := agent.MCPServer{
+		Name: version.Name, HTTP: base + httpserver.MCPPath + "/" + token, SSE: base + ssePath + "/" + token, Command: e.bridge,
+	}
+	if e.bridge != nil {
+		server.Env = []string{EnvBridge + "=" + server.SSE}
+	}
+	return server, nil
 }
 
 // AwaitListed waits until the agent of a session has been told the tools of its

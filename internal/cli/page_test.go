@@ -21,7 +21,7 @@ func commandPage(root *cobra.Command) string {
 }
 
 func section(b *strings.Builder, cmd *cobra.Command) {
-	if cmd.Name() == "help" || cmd.Name() == "completion" {
+	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
 		return
 	}
 	if len(cmd.Commands()) > 0 {

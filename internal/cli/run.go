@@ -116,7 +116,7 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Logger: e.log})
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Bridge: bridge(), Logger: e.log})
 	if err != nil {
 		return err
 	}

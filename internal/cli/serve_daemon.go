@@ -79,7 +79,7 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, feed.Close(context.WithoutCancel(ctx))) }()
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Logger: e.log})
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Bridge: bridge(), Logger: e.log})
 	if err != nil {
 		return err
 	}

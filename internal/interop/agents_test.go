@@ -27,6 +27,10 @@ const (
 // during it.
 const slowTurn = 3 * time.Second
 
+// agentPatience bounds the waits for agents: the slowest takes a minute to start
+// when the machine is busy.
+const agentPatience = 3 * time.Minute
+
 // hosted is an agent that ossicle run hosts.
 type hosted struct {
 	name string
@@ -44,6 +48,7 @@ func hostedAgents() []hosted {
 	return []hosted{
 		{name: "mock-agent", start: mock("")},
 		{name: "mock-agent async legacy", start: mock("async,legacy,")},
+		{name: "mock-agent stdio", start: mock("nohttp,nosse,")}, // reaches us by the bridge
 		{name: "codex-acp", start: codex},
 		{name: "claude-agent-acp", start: claude, mode: "default"}, // "auto" lets a model judge the tool calls
 		{name: "gemini", start: gemini},
@@ -177,7 +182,7 @@ type conversation struct {
 // until reads updates until one matches.
 func (c *conversation) until(what string, match func(agent.Update) bool) agent.Update {
 	c.t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(agentPatience)
 	defer timer.Stop()
 	for {
 		select {
@@ -191,7 +196,7 @@ func (c *conversation) until(what string, match func(agent.Update) bool) agent.U
 				return u
 			}
 		case <-timer.C:
-			c.t.Fatalf("no %s in %s; it said:\n%s", what, patience, c.output())
+			c.t.Fatalf("no %s in %s; it said:\n%s", what, agentPatience, c.output())
 		}
 	}
 }

@@ -168,7 +168,7 @@ func TestAgentsOfOthersAreWoken(t *testing.T) {
 // heard waits until a model was asked with a text.
 func heard(t *testing.T, server *scripted.Server, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), agentPatience)
 	defer cancel()
 	if _, err := server.Await(ctx, func(r scripted.Record) bool { return bytes.Contains(r.Body, []byte(text)) }); err != nil {
 		t.Errorf("the model has not heard %q: %v", text, err)
