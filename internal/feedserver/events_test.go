@@ -17,6 +17,7 @@ import (
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/feedserver"
 	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/sse"
 )
 
 // ids reads n events and returns their ids.
@@ -211,6 +212,53 @@ func TestSilenceIsFilledWithHeartbeats(t *testing.T) {
 			}
 		}
 	})
+}
+
+// F-18: a stream that gets events needs no other sign of life.
+func TestABusyStreamGetsNoHeartbeats(t *testing.T) {
+	t.Parallel()
+	const beat = 500 * time.Millisecond
+	byEachWay(t, func() setup { return setup{feed: feedserver.Options{Heartbeat: beat}} }, func(t *testing.T, s *site) {
+		st := s.open("?topic=a", "")
+		var beats, silent int
+		st.events.Comment = func() { beats++ }
+		last := time.Now()
+		for end := last.Add(2 * beat); time.Now().Before(end); last = time.Now() {
+			s.publish("a", 1)
+			st.ids(1)
+			time.Sleep(20 * time.Millisecond) // the pace of the events, and not a wait
+			if time.Since(last) > beat/2 {
+				silent++ // this machine is too busy to tell
+			}
+		}
+		if beats > silent {
+			t.Errorf("%d heartbeats", beats)
+		}
+	})
+}
+
+// F-15: frames that are shared by many have the form of each.
+func TestStreamsOfDifferentFormsShareFrames(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, setup{feed: feedserver.Options{Shards: 1}})
+	chunks := s.open("?topic=a", "")
+	_, plain := s.dial("GET /v1/events?topic=a HTTP/1.0\nHost: " + s.addr)
+	for line := "x"; line != "\r\n"; { // the head
+		var err error
+		if line, err = plain.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events := sse.NewReader(plain, 0)
+	for range 20 {
+		s.publish("a", 5)
+		chunks.ids(5)
+		for range 5 {
+			if e, err := events.Next(); err != nil || len(e.Data) == 0 || e.Data[0] != '{' {
+				t.Fatalf("%+v, %v", e, err)
+			}
+		}
+	}
 }
 
 func TestAStreamIsLeftToItself(t *testing.T) {
