@@ -76,7 +76,7 @@ func writersPool(b *testing.B, dsn string, n int32) *pgxpool.Pool {
 // ours and a drain at work, and with one that notifies for each row, in turns.
 // The target is 0.8 of the commits without a trigger.
 func BenchmarkWriters(b *testing.B) {
-	const writers, round, rounds = 32, 2 * time.Second, 3
+	const writers, round, rounds = 32, 700 * time.Millisecond, 10
 	r := newRig(b, durableDatabase(b), nil)
 	r.exec(benchTable)
 	pool := writersPool(b, r.dsn, writers)

@@ -89,6 +89,39 @@ func TestAWriterThatDoesNotRingIsFound(t *testing.T) {
 	}
 }
 
+// F-7: of many transactions that write while nobody looks, a few ring; those that
+// do not are found because the others do.
+func TestFewRing(t *testing.T) {
+	t.Parallel()
+	const writers, ringers = 12, 8
+	r := newIncidents(t)
+	var open []pgx.Tx
+	for i := range writers {
+		tx, err := r.connect().Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), `INSERT INTO incidents VALUES ($1), ($2)`, i, i+writers); err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, tx)
+	}
+	var promised int
+	if err := r.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, lockClass).Scan(&promised); err != nil || promised != ringers {
+		t.Errorf("%d have promised to ring, %v", promised, err)
+	}
+	r.run(r.db)
+	s := r.follow(r.db)
+	rest(t.Context(), nil, 50*time.Millisecond) // so that the drain has greeted and perhaps slept
+	for _, tx := range open {
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take(t, s, 2*writers)
+}
+
 // F-9: nor is one forgotten that commits, without having rung, between the last
 // look of a drain and the moment when the drain says that it sleeps.
 func TestAWriterJustBeforeTheSleepIsFound(t *testing.T) {

@@ -23,7 +23,7 @@ const (
 	lookLeast = 5 * time.Millisecond
 	lookMost  = 500 * time.Millisecond
 	// lookAwake is the longest pause in which writers are spared from ringing.
-	lookAwake = 20 * time.Millisecond
+	lookAwake = 100 * time.Millisecond
 
 	drainRetryLeast = 50 * time.Millisecond
 	drainRetryMost  = 5 * time.Second

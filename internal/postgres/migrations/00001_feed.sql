@@ -251,15 +251,30 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- feed_rings says whether a writer has to ring: unless a drain is awake, which
--- holds a lock while it will look again; and not while the queue of notifications,
+-- feed_rings says whether a writer has to ring. Not if a drain is awake, which
+-- holds a lock while it will look again. Not if eight open transactions have
+-- promised to: commits that notify queue, and the first of these to end wakes a
+-- drain that then waits for all the others. (With one, a transaction that stays
+-- open would keep the others silent.) And not while the queue of notifications,
 -- which one stuck listener of any database can fill, is so full that ringing might
--- fail. It is put in the place of its calls, so it must not set a search path.
+-- fail. The function is put in the place of its calls, so it must not set a
+-- search path.
 -- +goose StatementBegin
 CREATE FUNCTION ossicle.feed_rings() RETURNS boolean
 LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN pg_catalog.pg_try_advisory_lock_shared(1869837161, 2) THEN pg_catalog.pg_advisory_unlock_shared(1869837161, 2) ELSE false END
         AND pg_catalog.pg_notification_queue_usage() OPERATOR(pg_catalog.<) 0.5::pg_catalog.float8
+        AND CASE
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 10) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 11) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 12) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 13) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 14) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 15) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 16) THEN true
+            WHEN pg_catalog.pg_try_advisory_xact_lock(1869837161, 17) THEN true
+            ELSE false
+        END
 $$;
 -- +goose StatementEnd
 
