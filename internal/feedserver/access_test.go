@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,21 +23,41 @@ type guarded struct {
 	*site
 	store  *accesstest.Store
 	stored *httpserver.StoredTokens
+	log    *logged
+}
+
+// logged is all that is logged.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
 }
 
 const recheck = 30 * time.Millisecond
 
 func newGuarded(t *testing.T, w way) *guarded {
 	t.Helper()
-	g := &guarded{store: &accesstest.Store{}}
+	g := &guarded{store: &accesstest.Store{}, log: &logged{}}
+	log := slog.New(slog.NewTextHandler(g.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	g.stored = httpserver.NewStoredTokens(g.store, &httpserver.StoredOptions{Age: recheck})
 	tickets, err := access.NewTickets([]byte(strings.Repeat("k", 32)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g.site = newSiteBy(t, w, setup{
-		http: httpserver.Options{Auth: g.stored, Tickets: tickets},
-		feed: feedserver.Options{Tickets: tickets, Recheck: g.stored.Recheck, RecheckEvery: recheck},
+		http: httpserver.Options{Auth: g.stored, Tickets: tickets, Logger: log},
+		feed: feedserver.Options{Tickets: tickets, Recheck: g.stored.Recheck, RecheckEvery: recheck, Heartbeat: time.Hour, Logger: log},
 	})
 	return g
 }
@@ -200,6 +222,16 @@ func TestTicketsForBrowsers(t *testing.T) {
 	}
 	if res, _ := g.call(http.MethodGet, "/v1/events?topic=a&ticket="+all, nil, ""); res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("of a revoked token: %s", res.Status)
+	}
+	g.store.Fail(errors.New("the disk is gone"))
+	eventually(t, "the failure is in the log", func() bool {
+		for _, header := range []map[string]string{nil, token} {
+			_, _ = g.call(http.MethodGet, "/v1/events?topic=a&ticket="+all, header, "")
+		}
+		return g.log.has("could not be verified")
+	})
+	if g.log.has(access.TokenPrefix) {
+		t.Error("a secret is in the log")
 	}
 }
 

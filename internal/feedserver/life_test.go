@@ -216,6 +216,24 @@ func TestShutdownEndsStreamsPolitely(t *testing.T) {
 	})
 }
 
+// F-21: the end of the server is that of the streams that it does not know any
+// more.
+func TestTheServerEndsWhatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	byEachWay(t, func() setup { return setup{feed: feedserver.Options{Spread: time.Millisecond}} }, func(t *testing.T, s *site) {
+		st := s.open("?topic=a", "")
+		r := s.publish("a", 1)
+		s.end()
+		same(t, []int64{r[0].ID}, st.ids(1))
+		if e := st.next(); e.Retry == "" || e.Data != nil {
+			t.Errorf("%+v", e)
+		}
+		if _, err := st.events.Next(); !errors.Is(err, io.EOF) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
 // F-21: who does not read does not hold up the end.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
