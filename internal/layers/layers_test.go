@@ -24,7 +24,7 @@ var layers = []struct {
 	packages []string
 }{
 	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "sse", "attach"}},
-	{"ground", false, []string{"listen", "internal/access", "internal/observe", "internal/python", "internal/process", "internal/supervise"}},
+	{"ground", false, []string{"listen", "internal/access", "internal/ledger", "internal/observe", "internal/python", "internal/process", "internal/supervise"}},
 	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker", "worker/tools"}},
 	{"technologies", false, []string{
 		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",

@@ -1,0 +1,73 @@
+package sqlite
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ossicle/ossicle/attach"
+	"github.com/ossicle/ossicle/internal/ledger"
+)
+
+// Reports outlive the process, each for its session, and hold no secret in any
+// file of the store.
+//
+//
+func TestAttachmentReports(t *testing.T) {
+	t.Parallel()
+	const canary = "kanarie-hunter2"
+	path := filepath.Join(t.TempDir(), "x.db")
+	db := open(t, path, nil)
+	reports := map[string]attach.Report{}
+	for i, session := range []string{"a", "b", "a"} {
+		l := ledger.Open(t.Context(), db.Attachments(), session, nil)
+		a, err := l.Begin(t.Context(), ledger.Execution{ID: fmt.Sprint("x", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []attach.Kind{attach.ServerDelivered, attach.ToolsListObserved, attach.RequestError} {
+			a.Take(attach.Evidence{Server: "of " + session, Kind: kind, OccurredAt: time.Now(), Detail: attach.Detail{
+				Target: "https://u:" + canary + "@h.example/" + canary, Summary: "Authorization: Bearer " + canary, ConnectionID: canary,
+			}})
+		}
+		reports[session] = l.Report()
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		if text, err := os.ReadFile(path + suffix); err == nil && strings.Contains(string(text), canary) {
+			t.Errorf("%s holds the secret", path+suffix)
+		}
+	}
+	db = open(t, path, nil)
+	for session, want := range reports {
+		l := ledger.Open(t.Context(), db.Attachments(), session, nil)
+		if d := cmp.Diff(want, l.Report()); d != "" {
+			t.Errorf("%s: %s", session, d)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(reports["a"].Attempts); n != 2 {
+		t.Errorf("%d attempts", n)
+	}
+	if err := db.Attachments().DeleteReport(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if b, err := db.Attachments().LoadReport(t.Context(), "a"); b != nil || err != nil {
+		t.Errorf("%s, %v", b, err)
+	}
+	if b, err := db.Attachments().LoadReport(t.Context(), "b"); b == nil || err != nil {
+		t.Errorf("%s, %v", b, err)
+	}
+}
