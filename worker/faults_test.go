@@ -152,6 +152,30 @@ func TestWedgedExecutors(t *testing.T) {
 	})
 }
 
+// HB-4: executors that say that they are broken let no heartbeat out either.
+func TestBrokenExecutors(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil, nil)
+		defer r.close()
+		begun := time.Now()
+		s, p := running(t, r, newToolbox(), func(_ *worker.Environment, o *worker.Options) {
+			o.Executors.Pulse = func(context.Context) (int64, error) {
+				if time.Since(begun) > 25*time.Second {
+					return 0, errors.New("the workspace is gone")
+				}
+				return 7, nil
+			}
+		})
+		if exit := p.wait(); exit.Code != worker.ExitTempFail {
+			t.Errorf("%+v", exit)
+		}
+		if rec := s.Record(); rec.Failure != worker.FailureHeartbeat || rec.LastBeat.Sub(begun) != 20*time.Second {
+			t.Errorf("%s, last heartbeat after %v", rec.Failure, rec.LastBeat.Sub(begun))
+		}
+	})
+}
+
 // REL-5, DL-10, HB-5: nobody calls anything; the host reaps by the worker's
 // clock, and the worker ends with 0.
 func TestIdleSessionIsReaped(t *testing.T) {

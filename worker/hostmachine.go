@@ -172,6 +172,10 @@ func (m *hostMachine) ordered(now time.Time, ev hostEvent) {
 		m.closeAll(CloseSuperseded, "another host serves the session")
 		m.forget()
 	case hostExited:
+		if m.rec.State == StateReleasing { // as it should; its report came or never will
+			m.released()
+			return
+		}
 		m.fail(FailureExited, e.why, CloseSession)
 	case hostVersion:
 		if m.rec.InstanceID == "" {

@@ -509,6 +509,23 @@ func TestHostReleaseWhileDetached(t *testing.T) {
 	s.want(StateReleased, "", "2:4005")
 }
 
+// A sandbox that ends by itself fails its session at once and with the reason,
+// and one that was asked to end has done so.
+func TestHostSandboxExited(t *testing.T) {
+	t.Parallel()
+	s := newHostSim(t, nil)
+	s.step(hostExited{"exit code 1"})
+	s.want(StateFailed, FailureExited)
+	if s.m.rec.Detail != "exit code 1" {
+		t.Errorf("detail %q", s.m.rec.Detail)
+	}
+	s = newHostSim(t, nil)
+	s.run("i", 0)
+	s.step(hostReleaseAsked{ReasonExplicit})
+	s.step(hostExited{"exit code 0"})
+	s.want(StateReleased, "", "1:4005")
+}
+
 // A session of which nobody came is released at once.
 func TestHostReleaseBeforeAnything(t *testing.T) {
 	t.Parallel()

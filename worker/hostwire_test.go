@@ -382,6 +382,41 @@ func TestCallAcrossReconnect(t *testing.T) {
 	}
 }
 
+// CON-9, ONE-6: an answer counts only from the connection that was asked: a
+// stranger with the token cannot answer for the worker.
+func TestAnswerFromStranger(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil, nil)
+		defer r.close()
+		s := mustCreate(t, r, "s1")
+		p := dialPeer(t, r, "s1")
+		must(t, p.Serve("s1", "1.0.0", "i", 0, "exec", "file"))
+		must(t, s.Running(t.Context()))
+		text := make(chan string, 1)
+		go func() {
+			res, err := s.CallTool(t.Context(), "exec", nil, nil)
+			if err != nil {
+				text <- err.Error()
+				return
+			}
+			text <- textOf(res)
+		}()
+		call, err := p.Until("tools/call")
+		must(t, err)
+		answer := `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`
+		q := dialPeer(t, r, "s1")
+		must(t, q.Send(fmt.Sprintf(answer, call.ID, "from a stranger")))
+		synctest.Wait()
+		must(t, p.Send(fmt.Sprintf(answer, call.ID, "from the worker")))
+		if got := <-text; got != "from the worker" {
+			t.Errorf("the call returned %q", got)
+		}
+		_ = q.WS.CloseNow()
+		_ = p.WS.CloseNow()
+	})
+}
+
 // A message larger than the contract allows ends the session on both sides; it
 // is not a loss after which the same message would come again (AMB-17).
 func TestOversizeMessage(t *testing.T) {

@@ -287,8 +287,8 @@ func TestWorkerOwnCeiling(t *testing.T) {
 		s.step(workerBeatAnswered{ch, s.m.seq, heartbeatResult{true, seconds(maxSeconds * 1e9), seconds(maxSeconds * 1e9)}})
 		s.advance(time.Second)
 	}
-	if took := s.now.Sub(simStart); took != 900*time.Second {
-		t.Errorf("stopped at %v", took)
+	if took := s.now.Sub(simStart); took != 900*time.Second || s.m.idle != 90*time.Second {
+		t.Errorf("stopped at %v, idle budget %v", took, s.m.idle)
 	}
 	if countAct[workerCancelCalls](s.log) != 1 || !s.m.flushing {
 		t.Error("a hard stop that does not stop calls")

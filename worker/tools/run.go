@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -102,8 +103,13 @@ func (s *Shell) start(c Command) (*job, error) {
 	}
 	s.next++
 	j.id = fmt.Sprintf("job-%d", s.next)
+	args := append(slices.Clone(s.o.Wrap), s.bash, "--noprofile", "--norc", "-c", script, "bash", c.Text)
+	program, err := exec.LookPath(args[0])
+	if err != nil {
+		return nil, fmt.Errorf("start command: %w", err)
+	}
 	j.cmd = &exec.Cmd{
-		Path: s.bash, Args: []string{"bash", "--noprofile", "--norc", "-c", script, "bash", c.Text},
+		Path: program, Args: args,
 		Dir: dir, Env: append(env, markName+"="+j.mark),
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 	}

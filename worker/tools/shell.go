@@ -53,6 +53,10 @@ type Options struct {
 	Output int
 	// Jobs bounds the commands in the background.
 	Jobs int
+	// Wrap is a program with its arguments that runs each command, for instance one
+	// that hides the worker from it; the command's own program and arguments follow.
+	// It must pass descriptor 3 on.
+	Wrap []string
 }
 
 // Shell runs commands in a workspace. The working directory and the exported
