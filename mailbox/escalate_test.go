@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/mailbox"
+	"github.com/ossicle/ossicle/mailbox/mailboxtest"
 )
 
 // client is an escalator whose turns do what the test says.
@@ -365,5 +366,60 @@ func TestForward(t *testing.T) {
 		if len(in.order) != 6 {
 			s.Errorf("%v", in.order)
 		}
+	})
+}
+
+// between is a store in which something happens before each look for what to
+// escalate.
+type between struct {
+	mailbox.Store
+	happens func()
+}
+
+func (b *between) Escalate(ctx context.Context, e mailbox.Escalate) (mailbox.Escalation, error) {
+	got, err := b.Store.Escalate(ctx, e)
+	if do := b.happens; do != nil {
+		b.happens = nil
+		do()
+	}
+	return got, err
+}
+
+// S-14: what arrives at the very moment begins its turn all the same.
+func TestForwardMissesNoTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &between{Store: mailboxtest.NewMemory()}
+		session, err := mailbox.Open(t.Context(), session, store, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		work.Go(func() { _ = session.Run(ctx) })
+		join := func(id string) *mailbox.Member {
+			m, err := session.Join(t.Context(), mailbox.Registration{Agent: id, Run: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		a, b := join("a"), join("b")
+		send := func(typ mailbox.Type) {
+			if _, err := a.Send(t.Context(), mailbox.Draft{To: "b", Type: typ, Content: "x"}); err != nil {
+				t.Error(err)
+			}
+		}
+		store.happens = func() { send(mailbox.Delegate) }
+		in := &box{means: true, woke: map[string]bool{}}
+		work.Go(func() { _ = b.Forward(ctx, in, time.Minute) })
+		synctest.Wait()
+		send(mailbox.Inform)
+		synctest.Wait()
+		if len(in.order) != 2 || !in.woke[in.order[0]] || in.woke[in.order[1]] {
+			t.Errorf("%v %v", in.order, in.woke)
+		}
+		cancel()
+		work.Wait()
 	})
 }

@@ -58,11 +58,12 @@ type forwarder struct {
 // pass forwards what there is.
 func (f *forwarder) pass(ctx context.Context) error {
 	for {
-		through, err := f.escalate(ctx)
+		// In this order: the gate has then seen all that is on the page.
+		p, err := f.m.peek(ctx, Selection{After: f.after, Limit: MaxPage})
 		if err != nil {
 			return err
 		}
-		p, err := f.m.peek(ctx, Selection{After: f.after, Limit: MaxPage})
+		through, err := f.escalate(ctx)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/access"
@@ -124,9 +125,10 @@ type daemon struct {
 	tickets *access.Tickets
 	routes  []httpserver.Route
 
-	api    *sessionAPI
-	stream *feedserver.Server // nil without a feed
-	host   *Host              // likewise
+	api     *sessionAPI
+	signals *signalHost
+	stream  *feedserver.Server // nil without a feed
+	host    *Host              // likewise
 }
 
 func (a *Agents) newDaemon(o *ServeOptions) (*daemon, error) {
@@ -134,8 +136,8 @@ func (a *Agents) newDaemon(o *ServeOptions) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session)}
-	d.routes = d.api.routes()
+	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session), signals: newSignalHost(a, o.Logger)}
+	d.routes = append(d.api.routes(), d.signals.route())
 	if o.Feed == nil {
 		return d, nil
 	}
@@ -154,6 +156,9 @@ func (d *daemon) Handler() http.Handler {
 // streams end politely, all at the same time.
 func (d *daemon) Shutdown(ctx context.Context) error {
 	d.api.end()
+	var signals sync.WaitGroup
+	signals.Go(func() { d.signals.shutdown(ctx) })
+	defer signals.Wait()
 	if d.stream == nil {
 		return nil
 	}
