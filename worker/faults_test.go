@@ -276,6 +276,93 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
+// RC-6: a call that is longer than a host drains is not lost: repeated by its id
+// at the next host, it returns the result of its one run.
+func TestCallAcrossHosts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newRig(store, nil), newRig(store, nil)
+		defer b.close()
+		box := newToolbox()
+		s := mustCreate(t, a, "s1")
+		route := &switchTransport{to: a.net}
+		exit := make(chan worker.Exit, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		go func() {
+			exit <- worker.New(box.server, env("s1"), &worker.Options{Transport: route}).Run(ctx)
+		}()
+		must(t, s.Running(t.Context()))
+		args, o := jsontext.Value(`{"say":"once","sleep":45}`), &worker.CallOptions{ID: "call-1"}
+		call := make(chan error, 1)
+		go func() {
+			_, err := s.CallTool(t.Context(), "exec", args, o)
+			call <- err
+		}()
+		synctest.Wait()
+		if _, err := s.CallTool(t.Context(), "exec", args, o); err == nil {
+			t.Error("two calls of one id at once")
+		}
+		route.set(b.net)
+		must(t, a.host.Drain(t.Context()))
+		if err := <-call; !errors.Is(err, worker.ErrDraining) {
+			t.Errorf("the first host: %v", err)
+		}
+		a.close()
+		time.Sleep(2 * time.Second)
+		moved, err := b.host.Session("s1")
+		must(t, err)
+		res, err := moved.CallTool(t.Context(), "exec", args, o)
+		if err != nil || textOf(res) != "once" || box.started.Load() != 1 || box.stopped.Load() != 0 {
+			t.Errorf("%v %v: %d runs, %d stopped", res, err, box.started.Load(), box.stopped.Load())
+		}
+		stop()
+		<-exit
+	})
+}
+
+// REL-6, DL-17: a host that dies and is not replaced: another one fails its
+// sessions when their last deadline is past, once, and deletes the sandboxes. It
+// touches no session that somebody holds.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b, c := newRig(store, nil), newRig(store, nil), newRig(store, nil)
+		defer b.close()
+		defer c.close()
+		s := mustCreate(t, a, "s1")
+		p := a.start("s1", newToolbox().server, nil)
+		must(t, s.Running(t.Context()))
+		mustCreate(t, a, "s2")
+		sweep := func(want int) {
+			t.Helper()
+			n, err := b.host.Sweep(t.Context())
+			m, err2 := c.host.Sweep(t.Context())
+			if n+m != want || err != nil || err2 != nil {
+				t.Errorf("after %v: swept %d, want %d: %v %v", time.Since(s.Record().Created), n+m, want, err, err2)
+			}
+		}
+		sweep(0)
+		a.close() // as a crash
+		p.wait()
+		sweep(0)
+		time.Sleep(4 * time.Minute)
+		sweep(1) // s2, which never ran
+		time.Sleep(15 * time.Minute)
+		sweep(1)
+		sweep(0)
+		synctest.Wait()
+		if n := b.deleted.n.Load() + c.deleted.n.Load(); n != 2 {
+			t.Errorf("%d sandboxes deleted", n)
+		}
+		rec, err := store.Load(t.Context(), "s1")
+		if err != nil || rec.Failure != worker.FailureLost {
+			t.Errorf("%+v %v", rec, err)
+		}
+	})
+}
+
 // ONE-9: two hosts of one store. The worker's link to the first is half-open; it
 // comes back by the second, which wins the session; the first must not fail it.
 func TestOtherHostWins(t *testing.T) {

@@ -191,6 +191,46 @@ func (h *Host) Restore(ctx context.Context) error {
 	return nil
 }
 
+// sweepMargin is what a session has beyond its last deadline before another host
+// gives it up: the clocks of two machines, and a store that was slow.
+const sweepMargin = time.Minute
+
+// Sweep fails the sessions that nobody holds any more: their host died, their
+// worker did not come to another, and the last of their deadlines is past. It
+// deletes their sandboxes and returns how many there were. Whoever shares a store
+// among hosts calls it now and then, for instance once a minute; a session has
+// one host that fails it, whoever calls.
+func (h *Host) Sweep(ctx context.Context) (int, error) {
+	recs, err := h.store.List(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("sweep sessions: %w", err)
+	}
+	failed := 0
+	for _, rec := range recs {
+		if _, err := h.Session(rec.ID); err == nil || rec.State.Final() || time.Now().Before(rec.lastDeadline().Add(sweepMargin)) {
+			continue
+		}
+		epoch := rec.Epoch
+		rec.Epoch, rec.Owner, rec.State = epoch+1, h.o.Owner, StateFailed
+		rec.Failure, rec.Detail, rec.Deadline, rec.Tools = FailureLost, "its host is gone and its worker did not come back", Deadlines{}, nil
+		switch err := h.store.Save(ctx, rec, epoch); {
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrUnknownSession): // somebody was faster
+		case err != nil:
+			return failed, fmt.Errorf("sweep sessions: %w", err)
+		default:
+			failed++
+			h.audit(rec.ID, "failed", string(rec.Failure)+": "+rec.Detail)
+			if h.enter() {
+				go func() {
+					defer h.work.Done()
+					h.teardown(rec.ID)
+				}()
+			}
+		}
+	}
+	return failed, nil
+}
+
 // Session returns a session that this host holds. Errors: ErrUnknownSession.
 func (h *Host) Session(id string) (*Session, error) {
 	h.mu.Lock()

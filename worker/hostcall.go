@@ -34,6 +34,11 @@ type CallOptions struct {
 	// returns. Updates that come faster than it takes them are dropped, oldest
 	// first.
 	Progress func(Progress)
+	// ID names the call, so that it can be repeated: by this host after a reconnect,
+	// which it does by itself, or by another host that takes the session over. A
+	// worker runs a call of one id once and answers each repetition with its result;
+	// the arguments and the wish for progress must be the same. Empty is a new id.
+	ID string
 }
 
 // RemoteError is an error that the worker answered.
@@ -85,6 +90,7 @@ func (s *Session) Tools() []*mcp.Tool {
 // the first. Numbers in StructuredContent are raw JSON. Errors: RemoteError,
 // ErrOver, ErrReleasing, ErrDraining, ErrBusy, ErrUnknownTool,
 // ErrUnknownOutcome, or that of ctx, which also cancels the call in the worker.
+// After ErrDraining a call with an ID can be repeated at the host that takes over.
 func (s *Session) CallTool(ctx context.Context, name string, arguments jsontext.Value, o *CallOptions) (*mcp.CallToolResult, error) {
 	raw, err := s.CallRaw(ctx, name, arguments, o)
 	if err != nil {
@@ -156,7 +162,14 @@ func (s *Session) begin(name string, arguments jsontext.Value, o *CallOptions) (
 		return nil, ErrUnknownTool
 	}
 	s.callSeq++
-	c := &call{id: fmt.Sprintf("c%d-%s-%d", s.callSeq, s.host.o.Owner, s.m.rec.Epoch), name: name, args: arguments, done: make(chan struct{})}
+	id := fmt.Sprintf("c%d-%s-%d", s.callSeq, s.host.o.Owner, s.m.rec.Epoch)
+	if o != nil && o.ID != "" {
+		id = o.ID
+	}
+	if s.calls[id] != nil || len(id) > maxID {
+		return nil, fmt.Errorf("the call id %.40q is too long or that of a call under way", id)
+	}
+	c := &call{id: id, name: name, args: arguments, done: make(chan struct{})}
 	if o != nil && o.Progress != nil {
 		c.reports, c.progress = true, make(chan Progress, maxProgress)
 	}

@@ -71,6 +71,21 @@ type Versions struct {
 	MCP                    string // what the worker answered
 }
 
+// lastDeadline is when a session that nobody holds must be over, whatever state it
+// was in: each state has one wait that ends it.
+func (r Record) lastDeadline() time.Time {
+	d := r.Deadline
+	switch {
+	case !d.Release.IsZero():
+		return d.Release
+	case !d.Reconnect.IsZero():
+		return d.Reconnect
+	case !d.Exec.IsZero():
+		return d.Exec.Add(r.Profile.Budgets.ReleaseGrace)
+	}
+	return d.Outer
+}
+
 // clone copies what a holder could change.
 func (r Record) clone() Record {
 	r.Outputs = slices.Clone(r.Outputs)
