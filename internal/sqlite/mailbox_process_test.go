@@ -431,3 +431,85 @@ func poll(ctx context.Context, m *Mailbox, h *hearing) {
 		}
 	}
 }
+
+// S-22: the times from the commit of a signal to its announcement, to its read, and
+// to its acknowledgement, for a harness that reads at once, and for one that puts
+// its turns off.
+func BenchmarkMailboxTurn(b *testing.B) {
+	const n = 200
+	for name, turn := range map[string]time.Duration{"at once": 0, "turns every 100 ms": 100 * time.Millisecond} {
+		b.Run(name, func(b *testing.B) {
+			for range b.N {
+				turns(b, n, turn)
+			}
+		})
+	}
+}
+
+func turns(b *testing.B, n int, turn time.Duration) {
+	b.Helper()
+	path := b.TempDir() + "/session.db"
+	h := hear(b, path, 0)
+	defer h.stop()
+	w := startMailboxWriter(b, path, "w")
+	defer w.stop()
+	committed := make([]time.Time, n+1)
+	read, acked := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
+	var writing sync.WaitGroup
+	var mu sync.Mutex // over committed
+	writing.Go(func() {
+		for range n {
+			mu.Lock() // the reader may be faster than the answer
+			at, seq, err := w.send("x")
+			if err == nil {
+				committed[seq] = at
+			}
+			mu.Unlock()
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			time.Sleep(5 * time.Millisecond) // the pace of the sender
+		}
+	})
+	for len(acked) < n {
+		<-h.notify
+		if turn > 0 {
+			time.Sleep(turn) // the harness is busy with something else
+		}
+		p, err := h.reader.Read(b.Context(), mailbox.Selection{Limit: mailbox.MaxPage})
+		seen := time.Now()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if len(p.Signals) == 0 {
+			continue
+		}
+		ids := make([]string, len(p.Signals))
+		mu.Lock()
+		for i, s := range p.Signals {
+			ids[i] = s.ID
+			read = append(read, seen.Sub(committed[s.Sequence]))
+		}
+		mu.Unlock()
+		if _, err := h.reader.Ack(b.Context(), ids); err != nil {
+			b.Fatal(err)
+		}
+		for _, s := range p.Signals {
+			acked = append(acked, time.Since(committed[s.Sequence]))
+		}
+	}
+	writing.Wait()
+	told := make([]time.Duration, n)
+	h.mu.Lock()
+	for seq := 1; seq <= n; seq++ {
+		told[seq-1] = h.told[seq-1].Sub(committed[seq])
+	}
+	h.mu.Unlock()
+	for what, took := range map[string][]time.Duration{"announced": told, "read": read, "acked": acked} {
+		slices.Sort(took)
+		b.ReportMetric(float64(took[n/2].Microseconds()), what+"-p50-µs")
+		b.ReportMetric(float64(took[n*99/100].Microseconds()), what+"-p99-µs")
+	}
+	b.ReportMetric(0, "ns/op")
+}
