@@ -134,10 +134,7 @@ func TestDaemonTraces(t *testing.T) {
 	if n := batches.Load(); n != 0 {
 		t.Errorf("%d batches before it is time", n)
 	}
-	d.p.Stop()
-	if err := d.p.Wait(); err != nil {
-		t.Errorf("%v: %s", err, d.p.Stderr())
-	}
+	d.terminate()
 	if n := batches.Load(); n != 1 {
 		t.Errorf("%d batches", n)
 	}

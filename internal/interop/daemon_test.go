@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +59,22 @@ func (d *daemon) start() {
 	}
 	p.Kill()
 	d.t.Fatalf("ossicle does not serve: %s", p.Stderr())
+}
+
+// terminate ends the daemon in good order.
+func (d *daemon) terminate() {
+	d.t.Helper()
+	if err := syscall.Kill(d.p.Pid(), syscall.SIGTERM); err != nil {
+		d.t.Fatal(err)
+	}
+	select {
+	case <-d.p.Done():
+		if err := d.p.Wait(); err != nil {
+			d.t.Errorf("%v: %s", err, d.p.Stderr())
+		}
+	case <-time.After(patience):
+		d.t.Fatalf("it does not end: %s", d.p.Stderr())
+	}
 }
 
 // open sends a request to the API with the token of the data directory.
