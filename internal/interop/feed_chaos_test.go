@@ -130,7 +130,7 @@ func tell(t *testing.T, who string, wrong []string) {
 // One server with SQLite is killed again and again: what it acknowledged stays,
 // and everybody gets it once and in order.
 //
-// F-1, F-2, F-4, F-14, F-19
+// F-1, F-2, F-4, F-14, F-19.
 func TestFeedSurvivesKills(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -208,7 +208,7 @@ func chaosTime(t *testing.T) (each time.Duration, all bool) {
 // resume anywhere. What was committed everybody has once and in order; where
 // something may be dropped, a gap says so.
 //
-// F-1, F-2, F-4, F-7, F-9, F-11, F-14, F-19, F-26, F-27
+// F-1, F-2, F-4, F-7, F-9, F-11, F-14, F-19, F-26, F-27.
 func TestFeedSurvivesChaos(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
