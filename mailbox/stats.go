@@ -19,6 +19,25 @@ type Stats struct {
 	Turns time.Duration
 }
 
+// Add adds other counters to these.
+func (s *Stats) Add(other Stats) {
+	if s.Sent == nil {
+		s.Sent, s.Refused, s.Outcomes = map[Type]int64{}, map[Refusal]int64{}, map[string]int64{}
+	}
+	for k, n := range other.Sent {
+		s.Sent[k] += n
+	}
+	for k, n := range other.Refused {
+		s.Refused[k] += n
+	}
+	for k, n := range other.Outcomes {
+		s.Outcomes[k] += n
+	}
+	s.Announced += other.Announced
+	s.Escalated += other.Escalated
+	s.Turns += other.Turns
+}
+
 // Outcomes of an escalation.
 const (
 	OutcomeDone    = "done"

@@ -43,6 +43,7 @@ func (d *daemon) serveFeed(a *Agents, o *ServeOptions, tokens httpserver.StaticT
 	if tel != nil {
 		tel.Streams(func() telemetry.Streams { return telemetry.Streams(d.stream.Stats()) })
 		tel.Inbox(a.notices)
+		tel.Signals(a.signals.Stats)
 		for i, r := range d.routes {
 			if strings.HasPrefix(r.Pattern, http.MethodPost) {
 				d.routes[i].Handler = tel.Middleware(r.Handler)

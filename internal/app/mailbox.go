@@ -48,6 +48,19 @@ type Collaborations struct {
 
 	mu   sync.Mutex
 	open map[string]*Collaboration
+	past mailbox.Stats // of sessions that were closed
+}
+
+// Stats are the counters of all sessions since the start.
+func (c *Collaborations) Stats() mailbox.Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var total mailbox.Stats
+	total.Add(c.past)
+	for _, x := range c.open {
+		total.Add(x.Session.Stats())
+	}
+	return total
 }
 
 // NewCollaborations returns the sessions below a data directory; empty means that
@@ -138,11 +151,16 @@ func (c *Collaborations) Open(ctx context.Context, id string) (_ *Collaboration,
 // Close closes the session when the last one who opened it does.
 func (x *Collaboration) Close(ctx context.Context) error {
 	x.all.mu.Lock()
-	defer x.all.mu.Unlock()
-	if x.users--; x.users > 0 {
+	x.users--
+	last := x.users == 0
+	if last {
+		delete(x.all.open, x.ID())
+		x.all.past.Add(x.Session.Stats())
+	}
+	x.all.mu.Unlock()
+	if !last {
 		return nil
 	}
-	delete(x.all.open, x.ID())
 	return x.down.run(ctx)
 }
 

@@ -57,6 +57,12 @@ var (
 
 	inboxNotices = metric{"ossicle_inbox_notices", gauge, []string{"state"}, "Notices in the inbox, of all agents, by state."}
 
+	signalsSent      = metric{"ossicle_signals_sent_total", counter, []string{"type"}, "Signals between agents that agents of this process sent, by type."}
+	signalsAnnounced = metric{"ossicle_signals_announced_total", counter, nil, "Changes of sessions that watchers in this process were told of."}
+	signalsEscalated = metric{"ossicle_signals_escalated_total", counter, []string{"outcome"}, "Turns that were begun for signals: `done`, `failed` or `timeout`."}
+	signalsRefused   = metric{"ossicle_signals_refused_total", counter, []string{"gate"}, "Times that a gate kept a signal from beginning a turn: `means`, `type`, `depth` or `rate`."}
+	signalsTurnTime  = metric{"ossicle_signals_turn_seconds_total", counter, nil, "Time that clients took over sampling requests."}
+
 	scrapeFailures = metric{"ossicle_scrape_failures_total", counter, []string{"source"}, "Times that a source (`outbox`, `inbox`) could not be asked within its deadline; its metrics are absent then."}
 	exportFailures = metric{"ossicle_trace_export_failures_total", counter, nil, "Batches of spans that the collector of traces did not take."}
 )
@@ -68,7 +74,8 @@ func all() []metric {
 		publishSeconds, publishedEvents, repeatedEvents, storeSeconds, storeUp, busUp, busRings,
 		head, subscribers, lagMost, lagTotal, drops, resumes, gaps,
 		streams, polls, replaying, queuedBytes, sentEvents, sentBytes, streamWrites, streamsEnded, requestsRefused, deliverySeconds,
-		outboxRows, outboxLagSeconds, inboxNotices, scrapeFailures, exportFailures,
+		outboxRows, outboxLagSeconds, inboxNotices,
+		signalsSent, signalsAnnounced, signalsEscalated, signalsRefused, signalsTurnTime, scrapeFailures, exportFailures,
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/feed/feedtest"
+	"github.com/ossicle/ossicle/mailbox"
 )
 
 func newTelemetry(t *testing.T, o *Options) *Telemetry {
@@ -352,6 +353,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		w.Streams(func() Streams { return Streams{} })
 		w.Outbox(func(context.Context) (Backlog, error) { return Backlog{}, nil })
 		w.Inbox(func(context.Context) (map[string]int, error) { return map[string]int{"seen": 1}, nil })
+		w.Signals(func() mailbox.Stats { return mailbox.Stats{} })
 		w.ObserveDelivery(0)
 		w.m.repeated.WithLabelValues()
 		w.m.scrapeFailures.WithLabelValues("inbox")

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ossicle/ossicle/feed"
+	"github.com/ossicle/ossicle/mailbox"
 )
 
 // Hub counts what subscribers get; *feed.Hub is one.
@@ -63,6 +64,7 @@ type sources struct {
 	streams func() Streams
 	outbox  func(context.Context) (Backlog, error)
 	inbox   func(context.Context) (map[string]int, error)
+	signals func() mailbox.Stats
 }
 
 func newSources(wait time.Duration, failures *prometheus.CounterVec) *sources {
@@ -100,6 +102,13 @@ func (t *Telemetry) Inbox(counts func(ctx context.Context) (map[string]int, erro
 	t.sources.inbox = counts
 }
 
+// Signals has the metrics tell of signals between agents.
+func (t *Telemetry) Signals(stats func() mailbox.Stats) {
+	t.sources.mu.Lock()
+	defer t.sources.mu.Unlock()
+	t.sources.signals = stats
+}
+
 // Describe implements prometheus.Collector. It describes nothing, because what
 // there is depends on the sources.
 func (s *sources) Describe(chan<- *prometheus.Desc) {}
@@ -107,7 +116,7 @@ func (s *sources) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (s *sources) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
-	hub, bus, streams, outbox, inbox := s.hub, s.bus, s.streams, s.outbox, s.inbox
+	hub, bus, streams, outbox, inbox, signals := s.hub, s.bus, s.streams, s.outbox, s.inbox, s.signals
 	s.mu.Unlock()
 	to := sink(ch)
 	if hub != nil {
@@ -115,6 +124,9 @@ func (s *sources) Collect(ch chan<- prometheus.Metric) {
 	}
 	if streams != nil {
 		collectStreams(to, streams())
+	}
+	if signals != nil {
+		collectSignals(to, signals())
 	}
 	if outbox != nil {
 		ask(s, "outbox", outbox, func(b Backlog) {
@@ -175,6 +187,20 @@ func collectStreams(to sink, s Streams) {
 	to.counter(streamsEnded, s.Slow, "slow")
 	to.counter(streamsEnded, s.Lapsed, "lapsed")
 	to.counter(requestsRefused, s.Refused)
+}
+
+func collectSignals(to sink, s mailbox.Stats) {
+	for _, t := range mailbox.Types() {
+		to.counter(signalsSent, s.Sent[t], string(t))
+	}
+	to.counter(signalsAnnounced, s.Announced)
+	for _, outcome := range []string{mailbox.OutcomeDone, mailbox.OutcomeFailed, mailbox.OutcomeTimeout} {
+		to.counter(signalsEscalated, s.Outcomes[outcome], outcome)
+	}
+	for _, gate := range mailbox.Refusals() {
+		to.counter(signalsRefused, s.Refused[gate], string(gate))
+	}
+	to <- prometheus.MustNewConstMetric(signalsTurnTime.desc(), prometheus.CounterValue, s.Turns.Seconds())
 }
 
 // sink takes metrics.
