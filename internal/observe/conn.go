@@ -113,6 +113,17 @@ func (c *conn) server(b []byte, at time.Time) {
 	}
 }
 
+// faults takes the errors in a response that HTTP marks as one: nothing in it is a
+// success.
+func (c *conn) faults(b []byte, at time.Time) {
+	for _, m := range messages(b) {
+		if r, ok := c.pending[m.id]; ok && m.failed {
+			delete(c.pending, m.id)
+			c.refused(r, m.fault, at)
+		}
+	}
+}
+
 func (c *conn) evidence(kind attach.Kind, at time.Time, r request) attach.Evidence {
 	e := attach.Evidence{Kind: kind, OccurredAt: at}
 	e.ConnectionID, e.Era = c.id, attach.EraLegacy

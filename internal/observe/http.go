@@ -185,7 +185,7 @@ func (x *exchange) fail(reply []byte, at time.Time) {
 	if x.status < http.StatusBadRequest {
 		return
 	}
-	x.c.server(reply, at) // with an error that says more
+	x.c.faults(reply, at) // they say more
 	for id, r := range x.c.pending {
 		delete(x.c.pending, id)
 		e := x.c.evidence(attach.RequestError, at, r)

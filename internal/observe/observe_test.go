@@ -252,6 +252,14 @@ func TestFailuresProveNothing(t *testing.T) {
 			"POST", list, 400, "application/json", `{"id":"x","error":{"code":-32000,"message":"` + strings.Repeat("bad ", 100) + `"}}`,
 			[]string{"request_error era=legacy method=tools/list reason=protocol_error summary=" + attach.NewSanitizer().Summary("error -32000: "+strings.Repeat("bad ", 100))},
 		},
+		"a result in 400": {
+			"POST", list, 400, "application/json", `{"id":"x","result":{"tools":[]}}`,
+			[]string{"request_error era=legacy method=tools/list reason=http_status summary=HTTP status 400"},
+		},
+		"initialize with the newest revision": {
+			"POST", strings.Replace(initialize, "2025-06-18", "2026-07-28", 1), 200, "application/json", `{"id":1,"result":{"protocolVersion":"2025-11-25"}}`,
+			[]string{"initialize_observed era=legacy client=a version=2025-11-25"},
+		},
 		"another id":     {"POST", list, 200, "application/json", `{"id":"y","result":{"tools":[]}}`, nil},
 		"a number":       {"POST", list, 200, "application/json", `{"id":1,"result":{"tools":[]}}`, nil},
 		"twice":          {"POST", list, 200, "application/json", `{"id":"x","error":{"code":1},"id":"x","result":{"tools":[]}}`, nil},
@@ -295,6 +303,43 @@ func TestFailuresProveNothing(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// A response that comes on the stream of the older transport before its request
+// was accepted belongs to it all the same.
+func TestEarlyResponse(t *testing.T) {
+	t.Parallel()
+	o, s := observer(t)
+	const list = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+	opened, taken, answered, over := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	h := o.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			_, _ = io.ReadFull(r.Body, make([]byte, r.ContentLength)) // and not to its end
+			close(taken)
+			<-answered
+			w.WriteHeader(http.StatusAccepted)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: endpoint\ndata: /post?s=1\n\n")
+		close(opened)
+		<-taken
+		_, _ = io.WriteString(w, `data: {"id":1,"result":{"tools":[{}]}}`+"\n\n")
+		close(answered)
+		<-over
+	}))
+	var stream sync.WaitGroup
+	stream.Go(func() {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/sse", nil))
+	})
+	<-opened
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "POST", "/post?s=1", strings.NewReader(list)))
+	close(over)
+	stream.Wait()
+	o.Close()
+	if d := cmp.Diff([]string{"tools_list_observed era=legacy tools=1 connected"}, s.lines()); d != "" {
+		t.Error(d)
 	}
 }
 
