@@ -276,6 +276,31 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
+// ONE-9: what goes wrong at a host that does not hold a session is not the
+// session's: it fails nothing there and deletes no sandbox.
+func TestGuestHarmsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newRig(store, nil), newRig(store, nil)
+		defer a.close()
+		defer b.close()
+		s := mustCreate(t, a, "s1")
+		p := dialPeer(t, b, "s1")
+		m, err := p.Read()
+		must(t, err)
+		must(t, p.Send(workertest.Welcome(m.ID, "s2", "1.0.0", "i", 0)))
+		if end := p.End(); end.Code != worker.CloseSession {
+			t.Error(end)
+		}
+		synctest.Wait()
+		rec, err := store.Load(t.Context(), "s1")
+		if err != nil || rec.State.Final() || s.Record().State != worker.StateAwaitingDial || b.deleted.n.Load() != 0 || len(b.host.Sessions()) != 0 {
+			t.Errorf("%s in the store, %s at its host, %d deleted, %d left", rec.State, s.Record().State, b.deleted.n.Load(), len(b.host.Sessions()))
+		}
+	})
+}
+
 // RC-6: a call that is longer than a host drains is not lost: repeated by its id
 // at the next host, it returns the result of its one run.
 func TestCallAcrossHosts(t *testing.T) {

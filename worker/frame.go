@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -63,9 +62,6 @@ var nullID = jsontext.Value("null")
 // 2.0 message, or a *frameError. It is stricter than the Go SDK for MCP, which
 // loses a second value, rounds ids and lets the last of two equal names win.
 func parseFrame(data []byte) (frame, *frameError) {
-	if !utf8.Valid(data) {
-		return frame{}, &frameError{codeParse, nullID, "the message is not UTF-8"}
-	}
 	var v, method jsonx.Span
 	var id, params, result, failure jsonx.Span
 	object, err := jsonx.ScanObject(data, func(name string, at jsonx.Span) {

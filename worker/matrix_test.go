@@ -39,7 +39,7 @@ func TestWorkerWaits(t *testing.T) {
 	for _, stage := range []struct {
 		name  string
 		reach func(t *testing.T, h *workertest.Peer) // what the host says before it falls silent
-		late  string                                 // what a slow host says at the last moment
+		late  string                                 // what a slow host says at the last moment; of heartbeats it answers the third
 		limit time.Duration
 	}{
 		{"initialize", func(*testing.T, *workertest.Peer) {}, workertest.Initialize("s1", worker.ChannelVersion), 10 * time.Second},
@@ -56,7 +56,7 @@ func TestWorkerWaits(t *testing.T) {
 			_, err = h.Until("notifications/agentfy/ready")
 			must(t, err)
 		}, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, 15 * time.Second},
-		{"heartbeat", func(t *testing.T, h *workertest.Peer) { must(t, h.Host("s1")) }, `{"jsonrpc":"2.0","id":1,"result":{"continue":true,"idleBudgetSeconds":90,"execBudgetSeconds":900}}`, 30 * time.Second},
+		{"heartbeat", func(t *testing.T, h *workertest.Peer) { must(t, h.Host("s1")) }, `{"jsonrpc":"2.0","id":3,"result":{"continue":true,"idleBudgetSeconds":90,"execBudgetSeconds":900}}`, 30 * time.Second},
 	} {
 		for _, fault := range faults {
 			t.Run(stage.name+" "+fault, func(t *testing.T) {

@@ -136,8 +136,11 @@ func (s *Session) feed(ev hostEvent) {
 
 func (s *Session) feedLocked(ev hostEvent) {
 	acts := s.m.step(time.Now(), ev)
-	if !s.owned && s.m.rec.State.Final() {
-		s.lose() // a guest's failure is not the session's
+	if !s.owned && s.m.rec.State.Final() { // a guest's failure is not the session's
+		for _, a := range acts {
+			s.speak(a) // but what it is told is the truth
+		}
+		s.lose()
 		return
 	}
 	if err := s.save(); errors.Is(err, ErrConflict) || errors.Is(err, ErrUnknownSession) {
