@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,6 +298,85 @@ func TestGuestHarmsNothing(t *testing.T) {
 		rec, err := store.Load(t.Context(), "s1")
 		if err != nil || rec.State.Final() || s.Record().State != worker.StateAwaitingDial || b.deleted.n.Load() != 0 || len(b.host.Sessions()) != 0 {
 			t.Errorf("%s in the store, %s at its host, %d deleted, %d left", rec.State, s.Record().State, b.deleted.n.Load(), len(b.host.Sessions()))
+		}
+		_ = dialPeer(t, b, "s1").WS.CloseNow() // one that says nothing leaves nothing
+		synctest.Wait()
+		if n := len(b.host.Sessions()); n != 0 {
+			t.Errorf("%d sessions left at the other host", n)
+		}
+	})
+}
+
+// A peer that reads nothing costs a bounded memory: when its queue is full it is
+// cut off, long before a write would time out.
+func TestPeerThatNeverReads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil, nil)
+		defer r.close()
+		s := mustCreate(t, r, "s1")
+		p := dialPeer(t, r, "s1")
+		must(t, p.Serve("s1", "1.0.0", "i", 0, "exec", "file"))
+		must(t, s.Running(t.Context()))
+		args := jsontext.Value(`{"say":"` + strings.Repeat("x", 3<<20) + `"}`)
+		for range 5 {
+			go func() { _, _ = s.CallTool(t.Context(), "exec", args, nil) }()
+		}
+		synctest.Wait()
+		if rec := s.Record(); rec.State != worker.StateDetached {
+			t.Errorf("state %s with 15 MiB to write", rec.State)
+		}
+		_ = p.WS.CloseNow()
+	})
+}
+
+// A result that no message can hold is an error of its call and of nothing else
+// (AMB-17).
+func TestResultTooLarge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil, nil)
+		defer r.close()
+		s, p := running(t, r, newToolbox(), nil)
+		_, err := s.CallTool(t.Context(), "exec", jsontext.Value(`{"size":4200000}`), nil)
+		var remote *worker.RemoteError
+		if !errors.As(err, &remote) || !strings.Contains(remote.Message, "larger than a message") {
+			t.Errorf("a result of 4.2 MB: %v", err)
+		}
+		res, err := s.CallTool(t.Context(), "exec", jsontext.Value(`{"size":4000000}`), nil)
+		if err != nil || len(textOf(res)) != 4_000_000 {
+			t.Errorf("a result of 4 MB: %v", err)
+		}
+		if _, err := s.CallTool(t.Context(), "exec", jsontext.Value(`{"say":"`+strings.Repeat("x", worker.MaxMessage)+`"}`), nil); err == nil {
+			t.Error("arguments larger than a message were sent")
+		}
+		p.stop()
+		p.wait()
+	})
+}
+
+// What SIGTERM leaves of time belongs to the uploads: they are not cancelled with
+// the process (AMB-31).
+func TestStoppedWorkerUploads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil, nil)
+		defer r.close()
+		var uploaded error = errors.New("never called")
+		var left time.Duration
+		_, p := running(t, r, newToolbox(), func(_ *worker.Environment, o *worker.Options) {
+			o.TerminationGrace = 12 * time.Second
+			o.Executors.Flush = func(ctx context.Context) (worker.Report, error) {
+				deadline, _ := ctx.Deadline()
+				left = time.Until(deadline)
+				time.Sleep(9 * time.Second)
+				uploaded = ctx.Err()
+				return worker.Report{OutputsFlushed: true}, nil
+			}
+		})
+		p.stop()
+		if exit := p.wait(); exit.Code != worker.ExitTempFail || uploaded != nil || left != 10*time.Second {
+			t.Errorf("%+v, uploaded %v with %v", exit, uploaded, left)
 		}
 	})
 }

@@ -145,6 +145,7 @@ type execArgs struct {
 	Sleep  float64 `json:"sleep,omitempty"` // seconds
 	Steps  int     `json:"steps,omitempty"`
 	Sample bool    `json:"sample,omitempty"`
+	Size   int     `json:"size,omitempty"` // bytes of text to return
 }
 
 func newToolbox() *toolbox {
@@ -159,6 +160,9 @@ func newToolbox() *toolbox {
 			//nolint:staticcheck // deprecated is what a hostile tool does not care about
 			_, err := req.Session.CreateMessage(ctx, &mcp.CreateMessageParams{MaxTokens: 1, Messages: []*mcp.SamplingMessage{}})
 			return nil, nil, err
+		}
+		if a.Size > 0 {
+			a.Say = strings.Repeat("x", a.Size)
 		}
 		select {
 		case <-time.After(time.Duration(a.Sleep * float64(time.Second))):
