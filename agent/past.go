@@ -44,18 +44,16 @@ func (s *Session) past(ctx context.Context) ([]Past, error) {
 	said := map[string][]string{}
 	var turns []Past
 	for _, e := range entries {
-		switch e.Kind {
-		case EntryAgent:
-			if e.Title == "reset" {
-				turns = nil
-			}
-		case EntryUser:
+		switch {
+		case e.Kind == EntryAgent && e.Title == "reset":
+			turns = nil
+		case e.Kind == EntryUser:
 			inputs[e.ID] = e.Text
-		case EntryMonitor:
+		case e.Kind == EntryMonitor:
 			notices[e.Run] = append(notices[e.Run], e.notice())
-		case EntryAssistant:
+		case e.Kind == EntryAssistant:
 			said[e.Run] = append(said[e.Run], e.Text)
-		case EntryRunEnd:
+		case e.Kind == EntryRunEnd:
 			if e.Delivered {
 				turns = append(turns, s.turn(e, inputs, notices[e.Run], said[e.Run]))
 			}

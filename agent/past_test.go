@@ -80,14 +80,14 @@ func TestPastIsBounded(t *testing.T) {
 			s.idle()
 			time.Sleep(time.Second)
 		}
-		var got string
+		var got strings.Builder
 		size := 0
 		for _, p := range s.past() {
-			got += p.Parts[0].Text[:1]
+			got.WriteString(p.Parts[0].Text[:1])
 			size += len(p.Parts[0].Text) + len(p.Reply)
 		}
-		if got != "cd" || size > agent.MaxPast {
-			t.Errorf("kept %q, %d bytes", got, size)
+		if got.String() != "cd" || size > agent.MaxPast {
+			t.Errorf("kept %q, %d bytes", got.String(), size)
 		}
 	})
 }
