@@ -132,6 +132,32 @@ func (r *rig) follow(db *DB) *feed.Subscription {
 	return s
 }
 
+// rings returns what tells which of the calls that it is given ring.
+func (r *rig) rings() func(do func()) bool {
+	r.tb.Helper()
+	ear, mark := r.connect(), r.connect()
+	if _, err := ear.Exec(r.tb.Context(), `LISTEN `+channelOutbox); err != nil {
+		r.tb.Fatal(err)
+	}
+	return func(do func()) (rang bool) {
+		r.tb.Helper()
+		do()
+		if _, err := mark.Exec(r.tb.Context(), `NOTIFY `+channelOutbox+`, 'mark'`); err != nil {
+			r.tb.Fatal(err)
+		}
+		for {
+			n, err := ear.WaitForNotification(r.tb.Context())
+			if err != nil {
+				r.tb.Fatal(err)
+			}
+			if n.Payload == "mark" {
+				return rang
+			}
+			rang = true
+		}
+	}
+}
+
 // take waits for n events.
 func take(tb testing.TB, s *feed.Subscription, n int) []feed.Event {
 	tb.Helper()
