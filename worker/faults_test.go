@@ -357,7 +357,7 @@ func TestResultTooLarge(t *testing.T) {
 
 // What SIGTERM leaves of time belongs to the uploads: they are not cancelled with
 // the process (AMB-31).
-func TestStoppedWorkerUploads(t *testing.T) {
+func TestSignalledWorkerUploads(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil, nil)

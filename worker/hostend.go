@@ -246,7 +246,8 @@ func (m *hostMachine) handOver(now time.Time) {
 }
 
 func (m *hostMachine) fired(now time.Time, id timerID) {
-	if !m.armed.due(id, now) {
+	at := m.armed[id]
+	if !m.armed.due(id, now) || m.stalled(now, id, now.Sub(at)) {
 		return
 	}
 	switch id.kind {
@@ -276,6 +277,42 @@ func (m *hostMachine) fired(now time.Time, id timerID) {
 		m.handOver(now)
 	default: // a wait of workers
 	}
+}
+
+// stallTime is how late a timer must be for us to know that it was we who did not
+// run: the process was stopped, or the machine slept.
+const stallTime = 5 * time.Second
+
+// stalled gives a worker another chance when a wait on it passed while this
+// process did not run: what it said meanwhile lies unread, and that it said
+// nothing is not known. Each time takes a stall of ours, so nothing waits for
+// ever.
+func (m *hostMachine) stalled(now time.Time, id timerID, late time.Duration) bool {
+	if late < stallTime {
+		return false
+	}
+	b := m.rec.Profile.Budgets
+	var more time.Duration
+	switch id.kind {
+	case timerHeartbeat:
+		more = m.silence()
+	case timerHandshake:
+		more = 2 * b.Handshake
+	case timerReady:
+		more = b.Ready
+	case timerDial, timerOuter, timerReconnect:
+		more = m.reconnectWait()
+	case timerRelease:
+		more = closeTimeout
+	default:
+		return false
+	}
+	m.audit("stalled", "%s was %s late", id.kind, late.Round(time.Second))
+	m.arm(id.kind, id.channel, now.Add(more))
+	if id.kind == timerReconnect {
+		m.rec.Deadline.Reconnect = now.Add(more)
+	}
+	return true
 }
 
 // startupFailure names the wait that the outer bound cut short.

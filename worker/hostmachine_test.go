@@ -509,6 +509,51 @@ func TestHostReleaseWhileDetached(t *testing.T) {
 	s.want(StateReleased, "", "2:4005")
 }
 
+// A host that did not run itself, stopped or asleep, holds no silence against a
+// worker: it hears first what lies unread. A worker that is silent then is ended
+// all the same.
+func TestHostThaws(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reach   func(s *hostSim) channelID
+		timer   func(ch channelID) timerID
+		failure Failure
+		more    time.Duration
+	}{
+		"heartbeat": {func(s *hostSim) channelID { return s.run("i", 0) }, func(ch channelID) timerID { return timerID{timerHeartbeat, ch} }, FailureHeartbeat, 40 * time.Second},
+		"handshake": {func(s *hostSim) channelID { return s.dial() }, func(ch channelID) timerID { return timerID{timerHandshake, ch} }, FailureHandshake, 20 * time.Second},
+		"dial":      {func(*hostSim) channelID { return 0 }, func(channelID) timerID { return timerID{timerDial, 0} }, FailureDial, 70 * time.Second},
+		"reconnect": {func(s *hostSim) channelID {
+			s.step(hostClosed{s.run("i", 0), closeAbnormal})
+			return 0
+		}, func(channelID) timerID { return timerID{timerReconnect, 0} }, FailureLost, 70 * time.Second},
+	} {
+		s := newHostSim(t, nil)
+		ch := c.reach(s)
+		id := c.timer(ch)
+		s.now = s.armed[id].Add(5 * time.Minute) // stopped, with everything
+		delete(s.armed, id)
+		s.step(hostFired{id})
+		if s.m.rec.State.Final() {
+			t.Errorf("%s: failed for a silence that was ours", name)
+			continue
+		}
+		if at := s.armed[id].Sub(s.now); at != c.more {
+			t.Errorf("%s: waits %v more, want %v", name, at, c.more)
+		}
+		for other := range s.armed { // those that are late too are not the point here
+			if other != id {
+				delete(s.armed, other)
+				delete(s.m.armed, other)
+			}
+		}
+		s.advance(c.more)
+		if s.m.rec.Failure != c.failure {
+			t.Errorf("%s: %s after the chance", name, s.m.rec.Failure)
+		}
+	}
+}
+
 // A sandbox that ends by itself fails its session at once and with the reason,
 // and one that was asked to end has done so.
 func TestHostSandboxExited(t *testing.T) {

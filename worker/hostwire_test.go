@@ -391,7 +391,7 @@ func TestAnswerFromStranger(t *testing.T) {
 		defer r.close()
 		s := mustCreate(t, r, "s1")
 		p := dialPeer(t, r, "s1")
-		must(t, p.Serve("s1", "1.0.0", "i", 0, "exec", "file"))
+		must(t, p.Serve("s1", worker.ChannelVersion, "i", 0, "exec", "file"))
 		must(t, s.Running(t.Context()))
 		text := make(chan string, 1)
 		go func() {
@@ -407,6 +407,12 @@ func TestAnswerFromStranger(t *testing.T) {
 		answer := `{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`
 		q := dialPeer(t, r, "s1")
 		must(t, q.Send(fmt.Sprintf(answer, call.ID, "from a stranger")))
+		// Progress that nobody asked for goes nowhere.
+		_, id, _ := strings.Cut(call.Raw, `"callId":"`)
+		id, _, _ = strings.Cut(id, `"`)
+		for _, from := range []*workertest.Peer{p, q} {
+			must(t, from.Send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":1}}`, id)))
+		}
 		synctest.Wait()
 		must(t, p.Send(fmt.Sprintf(answer, call.ID, "from the worker")))
 		if got := <-text; got != "from the worker" {
