@@ -160,6 +160,14 @@ func TestStreamsEndWithTheirToken(t *testing.T) {
 			eventually(t, "it was asked", func() bool { return g.store.Reads() > reads+1 })
 			g.publish("a", 1)
 			same(t, []int64{2}, stays.ids(1))
+			stays.cancel()
+			eventually(t, "it is freed", func() bool { return g.feed.Stats().Streams == 0 })
+			time.Sleep(recheck) // one that was under way
+			reads = g.store.Reads()
+			time.Sleep(5 * recheck) // in which nobody is to ask
+			if now := g.store.Reads(); now != reads {
+				t.Errorf("asked %d times for nobody", now-reads)
+			}
 		})
 	}
 }

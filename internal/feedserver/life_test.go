@@ -2,6 +2,8 @@ package feedserver_test
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -234,6 +236,50 @@ func TestTheServerEndsWhatWasTakenOver(t *testing.T) {
 	})
 }
 
+// tap keeps what is read.
+type tap struct {
+	net.Conn
+	read []byte
+}
+
+func (c *tap) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read = append(c.read, b[:n]...)
+	return n, err
+}
+
+// F-21: over TLS an end without a goodbye would be a cut.
+func TestTheEndIsSaidOverTLS(t *testing.T) {
+	t.Parallel()
+	s := newSiteBy(t, way{tls: true}, setup{feed: feedserver.Options{Spread: time.Millisecond}})
+	plain, err := s.raw(way{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := &tap{Conn: plain}
+	// Of this version the types of the records can be seen.
+	conn := tls.Client(wire, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}) //nolint:gosec // our own server
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(limit))
+	if _, err := io.WriteString(conn, "GET /v1/events?topic=a HTTP/1.0\r\nHost: "+s.addr+"\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is taken over", func() bool { return s.feed.Stats().Direct == 1 })
+	s.end()
+	b, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(b), "HTTP/1.0 200 OK\r\n") || !strings.Contains(string(b), ": bye\n") {
+		t.Errorf("%q, %v", b, err)
+	}
+	var last byte
+	for rest := wire.read; len(rest) >= 5; {
+		last = rest[0]
+		rest = rest[min(5+int(binary.BigEndian.Uint16(rest[3:])), len(rest)):]
+	}
+	if alert := byte(21); last != alert {
+		t.Errorf("the last record is of type %d", last)
+	}
+}
+
 // F-21: who does not read does not hold up the end.
 func TestShutdownIsBounded(t *testing.T) {
 	t.Parallel()
@@ -363,13 +409,13 @@ func manyDrafts(t testing.TB, n int) []feed.Draft {
 func TestAStoreThatFailsIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	byEachWay(t, func() setup {
-		return setup{hub: feed.Options{Ring: 10, Lag: 5}, feed: feedserver.Options{Heartbeat: 50 * time.Millisecond}}
+		return setup{hub: feed.Options{Ring: 10, Lag: 5}, feed: feedserver.Options{Heartbeat: 2 * limit}}
 	}, func(t *testing.T, s *site) {
 		s.publish("a", 100)
 		eventually(t, "the hub is there", func() bool { return s.hub.Stats().Head.ID == 100 })
 		s.store.Fail(errors.New("the disk is gone"))
 		st := s.open("?topic=a", s.at(0))
-		st.events.Comment = func() { s.store.Fail(nil) } // a heartbeat came meanwhile
+		time.AfterFunc(50*time.Millisecond, func() { s.store.Fail(nil) })
 		same(t, upTo(1, 100), st.ids(100))
 	})
 }
