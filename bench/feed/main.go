@@ -64,7 +64,12 @@ func main() {
 	bin := flag.String("bin", "", "keep the built programs in this directory")
 	built := flag.Bool("built", false, "use what is in there")
 	jsonTo := flag.String("json", "", "write the report as JSON to this file as well")
+	serveFloor := flag.String("floor", "", "be the floor of the comparison, at this address")
 	flag.Parse()
+	if *serveFloor != "" {
+		fmt.Fprintln(os.Stderr, runFloor(*serveFloor))
+		os.Exit(1)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	if err := run(ctx, z, fields(*only), fields(*scenes), *bin, *built, *jsonTo); err != nil {
@@ -103,7 +108,7 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuil
 	}
 	r := report{CPUs: runtime.NumCPU(), Go: runtime.Version(), Begun: time.Now().UTC(), LoadBefore: loadAverage(), Sizes: fmt.Sprintf("%+v", z)}
 	var built []product
-	for _, p := range []product{ossicle{token: new(string)}, ossicle{token: new(string), memory: true}, mercure{}, mercure{bolt: true}, centrifugo{}} {
+	for _, p := range []product{ossicle{token: new(string)}, ossicle{token: new(string), memory: true}, mercure{}, mercure{bolt: true}, centrifugo{}, floor{}} {
 		if len(only) > 0 && !slices.Contains(only, p.name()) {
 			continue
 		}
@@ -115,11 +120,14 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuil
 			continue
 		}
 		built = append(built, p)
-		r.Products = append(r.Products, &figures{Name: p.name(), Own: own(p)})
+		r.Products = append(r.Products, &figures{Name: p.name(), Own: own(p), Peer: peer(p)})
 	}
 	// Scene by scene, so that what is compared is close in time.
 	for _, scene := range scenes {
 		for i, p := range built {
+			if _, ok := p.(floor); ok && scene != "paced" && scene != "burst" {
+				continue
+			}
 			progress("%s: %s (load %s)", scene, p.name(), loadAverage())
 			if err := r.Products[i].measure(ctx, scene, p, bin, cert, z); err != nil {
 				if ctx.Err() != nil {
@@ -141,6 +149,9 @@ func run(ctx context.Context, z sizes, only, scenes []string, bin string, asBuil
 	}
 	return os.WriteFile(jsonTo, append(text, '\n'), 0o644)
 }
+
+// peer says whether a product is one to compare with.
+func peer(p product) bool { return !own(p) && p.name() != floor{}.name() }
 
 func own(p product) bool { _, ours := p.(ossicle); return ours }
 

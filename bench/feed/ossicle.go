@@ -74,11 +74,10 @@ func (o ossicle) subscribe(addr netip.AddrPort, since string) []byte {
 }
 
 func (o ossicle) publish(ctx context.Context, addr netip.AddrPort, payload string) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr.String()+"/v1/topics/feed/events", strings.NewReader(`{"data":`+payload+`}`))
+	req, err := newPost(ctx, addr, "/v1/topics/feed/events", "application/json", `{"data":`+payload+`}`)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", o.authorization())
 	return req, nil
 }

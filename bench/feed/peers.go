@@ -75,11 +75,10 @@ func (mercure) subscribe(addr netip.AddrPort, since string) []byte {
 
 func (mercure) publish(ctx context.Context, addr netip.AddrPort, payload string) (*http.Request, error) {
 	form := url.Values{"topic": {"feed"}, "data": {payload}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr.String()+mercurePath, strings.NewReader(form.Encode()))
+	req, err := newPost(ctx, addr, mercurePath, "application/x-www-form-urlencoded", form.Encode())
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer "+mercureToken())
 	return req, nil
 }
@@ -179,13 +178,7 @@ func (centrifugo) subscribe(addr netip.AddrPort, since string) []byte {
 }
 
 func (centrifugo) publish(ctx context.Context, addr netip.AddrPort, payload string) (*http.Request, error) {
-	body := `{"channel":"feed","data":` + payload + `}`
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr.String()+"/api/publish", strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	return req, nil
+	return newPost(ctx, addr, "/api/publish", "application/json", `{"channel":"feed","data":`+payload+`}`)
 }
 
 var centrifugoEpoch = regexp.MustCompile(`"epoch":"(\w+)"`)

@@ -31,7 +31,8 @@ type skipped struct {
 // not have.
 type figures struct {
 	Name   string   `json:"name"`
-	Own    bool     `json:"own"` // is ours
+	Own    bool     `json:"own"`  // is ours
+	Peer   bool     `json:"peer"` // is one to compare with
 	Paced  *fanout  `json:"paced,omitempty"`
 	Burst  *fanout  `json:"burst,omitempty"`
 	TLSKiB *float64 `json:"tls_idle_kib_per_subscriber,omitempty"`
@@ -126,7 +127,7 @@ func (r *report) print(w io.Writer) {
 				continue
 			}
 			cell(number(v))
-			if !f.Own && (math.IsNaN(better) || l.more && v > better || !l.more && v < better) {
+			if f.Peer && (math.IsNaN(better) || l.more && v > better || !l.more && v < better) {
 				better = v
 			}
 		}
