@@ -16,6 +16,9 @@ const (
 	// whether the event is published.
 	ringWait = 2 * time.Second
 
+	// manyFilters is how many filters have whole rings.
+	manyFilters = 64
+
 	retryLeast = 50 * time.Millisecond
 	retryMost  = 5 * time.Second
 )
@@ -256,7 +259,11 @@ func (h *Hub) group(f Filter) *group {
 	if g := h.groups[f]; g != nil {
 		return g
 	}
-	g := newGroup(f, h.o.Ring, h.all.floor)
+	size := h.o.Ring
+	if len(h.groups) > manyFilters {
+		size = h.o.Lag + 1
+	}
+	g := newGroup(f, size, h.all.floor)
 	for k := h.all.oldest(); k < h.all.n; k++ {
 		if it := h.all.item(k); f.Match(it.Topic) {
 			g.push(it, h.o.Policy(it.Topic))

@@ -194,6 +194,74 @@ func TestResume(t *testing.T) {
 }
 
 // F-19: whoever resumes is not held to the lag, however much comes meanwhile.
+// F-13, F-19: a batch has a bound, from the ring and from the store, and what is
+// taken without the store is the same.
+func TestBatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	o := &feed.Options{Ring: 20, Lag: 10, Encode: func(e feed.Event) []byte { return make([]byte, 10+90*(e.ID%2)) }}
+	inBubble(t, o, func(t *testing.T, b *bench) {
+		b.publish(200, "a")
+		s, err := b.Subscribe(feed.Subscribe{From: b.at(0), Bytes: 250, Wake: func() {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fromStore, last := 0, int64(0)
+		for buf := make([]*feed.Item, 0, 8); last < 200; {
+			batch, behind, err := s.Poll(buf)
+			if behind {
+				fromStore++
+				batch, _, err = s.Take(t.Context())
+			}
+			size := 0
+			for _, it := range batch.Items {
+				if it.ID != last+1 {
+					t.Fatalf("event %d after %d", it.ID, last)
+				}
+				last = it.ID
+				size += len(it.Frame)
+			}
+			if err != nil || batch.Gap != nil || size == 0 || size > 250 || batch.Position.ID != last {
+				t.Fatalf("%d bytes up to %d at %v, %v", size, last, batch.Position, err)
+			}
+		}
+		if fromStore < 40 || fromStore > 50 {
+			t.Errorf("%d pages were read", fromStore)
+		}
+		if batch, behind, err := s.Poll(nil); behind || err != nil || len(batch.Items) != 0 {
+			t.Errorf("at the end %+v, %v, %v", batch, behind, err)
+		}
+		huge, err := b.Subscribe(feed.Subscribe{From: b.at(198), Bytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "events larger than a batch", drain(t, huge), ids(199, 200))
+	})
+}
+
+// F-13: very many filters keep less each, and lose nothing.
+func TestManyFilters(t *testing.T) {
+	t.Parallel()
+	inBubble(t, &feed.Options{Ring: 50, Lag: 5}, func(t *testing.T, b *bench) {
+		few := b.subscribe(nil, "a")
+		for i := range 70 {
+			b.subscribe(nil, fmt.Sprintf("topic.%d", i))
+		}
+		many := b.subscribe(nil, "a", "b")
+		b.publish(5, "a")
+		expect(t, "an early filter", drain(t, few), ids(1, 5))
+		expect(t, "a late filter", drain(t, many), ids(1, 5))
+		b.publish(25, "a")
+		expect(t, "early, from memory", drain(t, b.subscribe(b.at(5), "a")), ids(6, 30))
+		if got := b.Stats(); got.FromRing != 1 || got.FromStore != 0 {
+			t.Errorf("%+v", got)
+		}
+		expect(t, "late, from the store", drain(t, b.subscribe(b.at(5), "a", "b")), ids(6, 30))
+		if got := b.Stats(); got.FromRing != 1 || got.FromStore != 1 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
 func TestLeftAloneWhileResuming(t *testing.T) {
 	t.Parallel()
 	inBubble(t, nil, func(t *testing.T, b *bench) {

@@ -17,7 +17,8 @@ const (
 // Options adjust a Hub. Zero fields take the defaults.
 type Options struct {
 	// Ring is how many of the last events are kept in memory, of the whole feed
-	// and of each filter that is in use.
+	// and of each filter that is in use. With very many filters the later ones
+	// keep no more than Lag asks for.
 	Ring int
 	// Lag is by how many events a subscriber may be behind before the policy of
 	// its topics applies. One that resumes may be behind as far as it likes until
