@@ -32,7 +32,7 @@ const (
 	stderrTail = 8 << 10 // bytes of a worker's standard error that are kept
 	killTime   = 5 * time.Second
 	// exitGrace is how long a worker that has said goodbye may take to exit.
-	exitGrace = 500 * time.Millisecond
+	exitGrace = 3 * time.Second
 	// fileSize bounds one file of a sandbox without a bounded workspace.
 	fileSize = 1 << 30
 )
