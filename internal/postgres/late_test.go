@@ -369,6 +369,7 @@ func TestTheServerVanishes(t *testing.T) {
 	if got := take(t, s, 1); got[0].Key != "2" {
 		t.Errorf("%+v", got)
 	}
+	p.cut() // or each takes its time to end
 }
 
 // F-10: nothing is sent to the server while nothing is written, apart from the

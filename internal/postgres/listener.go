@@ -32,6 +32,9 @@ const (
 	settled = 10 * time.Second
 	// reply bounds the wait for what the server answers at once.
 	reply = 5 * time.Second
+	// goodbye bounds the wait for a connection to end in good order, which one that
+	// is broken does not.
+	goodbye = time.Second
 )
 
 // listener is the connection that hears notifications, shared by all who listen.
@@ -121,6 +124,9 @@ func (l *listener) run(ctx context.Context, done chan struct{}) {
 	l.cancel()
 	l.cancel, l.hearing = nil, false
 	if ctx.Err() == nil {
+		// What broke this one may have broken the others, too; those in use are closed
+		// when they are given back.
+		l.pool.Reset()
 		if time.Since(begun) > settled {
 			l.failures = 0
 		}
@@ -185,7 +191,7 @@ func (l *listener) hear(ctx context.Context, begun *time.Time) error {
 }
 
 func hangUp(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reply)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbye)
 	defer cancel()
 	_ = conn.Close(ctx)
 }
