@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -501,6 +502,38 @@ func TestOtherHostWins(t *testing.T) {
 		}
 		stop()
 		<-exit
+	})
+}
+
+// countingStore counts writes.
+type countingStore struct {
+	worker.Memory
+	saves atomic.Int64
+}
+
+func (s *countingStore) Save(ctx context.Context, rec worker.Record, epoch int64) error {
+	s.saves.Add(1)
+	return s.Memory.Save(ctx, rec, epoch)
+}
+
+// Heartbeats are not written to the store: a thousand idle workers cost a
+// database nothing.
+func TestHeartbeatsAreNotWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &countingStore{}
+		r := newRig(store, nil)
+		defer r.close()
+		s, p := running(t, r, newToolbox(), nil)
+		go func() { _, _ = s.CallTool(t.Context(), "exec", jsontext.Value(`{"sleep":600}`), nil) }()
+		time.Sleep(time.Second)
+		before := store.saves.Load()
+		time.Sleep(5 * time.Minute)
+		if n := store.saves.Load() - before; n != 0 || before > 8 {
+			t.Errorf("%d writes in five minutes of heartbeats, %d until running", n, before)
+		}
+		p.stop()
+		p.wait()
 	})
 }
 

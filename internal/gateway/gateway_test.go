@@ -379,6 +379,48 @@ func TestSandboxCallsHome(t *testing.T) {
 	}
 }
 
+// What a worker uploads at its end is in the store under its hash, links are not
+// followed, and a file that cannot be stored makes the report say so (AMB-39).
+//
+// REL-2.
+func TestUploadOfOutputs(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, &gateway.DirOptions{MaxArtifact: 1000})
+	sb, err := s.gw.Open(t.Context(), s.tokens, "s1", strings.Replace(s.server.URL, "http", "ws", 1)+gateway.WorkerPath, worker.Light())
+	must(t, err)
+	env := worker.Environment{SessionID: "s1", ControlURL: sb.Env[worker.EnvControlURL], Token: func() (string, error) { return sb.Token, nil }}
+	out := filepath.Join(t.TempDir(), "out")
+	if r, err := worker.Upload(t.Context(), env, out, nil); err != nil || !r.OutputsFlushed || len(r.Outputs) != 0 {
+		t.Errorf("no directory: %+v %v", r, err)
+	}
+	must(t, os.MkdirAll(filepath.Join(out, "a"), 0o755))
+	must(t, os.WriteFile(filepath.Join(out, "a", "report й.txt"), []byte("done"), 0o600))
+	must(t, os.WriteFile(filepath.Join(out, "empty"), nil, 0o600))
+	must(t, os.Symlink("/etc/passwd", filepath.Join(out, "link")))
+	r, err := worker.Upload(t.Context(), env, out, nil)
+	if err != nil || !r.OutputsFlushed || len(r.Outputs) != 2 {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if o := r.Outputs[0]; o.Name != "a/report й.txt" || o.URI != gateway.ArtifactURI(sha256.Sum256([]byte("done"))) || o.Size != 4 || !strings.HasPrefix(o.MIMEType, "text/plain") {
+		t.Errorf("%+v", o)
+	}
+	stored, _, err := s.dir.Open(r.Outputs[0].URI)
+	must(t, err)
+	content, err := io.ReadAll(stored)
+	_ = stored.Close()
+	if err != nil || string(content) != "done" {
+		t.Errorf("stored %q %v", content, err)
+	}
+	must(t, os.WriteFile(filepath.Join(out, "large"), make([]byte, 2000), 0o600))
+	if r, err := worker.Upload(t.Context(), env, out, nil); err == nil || r.OutputsFlushed || len(r.Outputs) != 2 || !strings.Contains(err.Error(), "large") || strings.Contains(err.Error(), sb.Token) {
+		t.Errorf("with one too large: %+v %v", r, err)
+	}
+	env.Token = func() (string, error) { return "bad", nil }
+	if r, err := worker.Upload(t.Context(), env, out, nil); err == nil || r.OutputsFlushed {
+		t.Errorf("with a bad token: %+v %v", r, err)
+	}
+}
+
 // A gateway that shuts down sends its workers away and ends.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
