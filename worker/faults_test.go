@@ -365,7 +365,7 @@ func TestSignalledWorkerUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(nil, nil)
 		defer r.close()
-		var uploaded error = errors.New("never called")
+		uploaded := errors.New("never called")
 		var left time.Duration
 		_, p := running(t, r, newToolbox(), func(_ *worker.Environment, o *worker.Options) {
 			o.TerminationGrace = 12 * time.Second

@@ -68,7 +68,7 @@ func TestWorkerWaits(t *testing.T) {
 					h := <-r.peers
 					stage.reach(t, h)
 					begun := time.Now()
-					go h.End() // it reads, and says nothing
+					go func() { _ = h.End() }() // it reads, and says nothing
 					breakLink(r.rig, fault)
 					if fault == slow {
 						time.Sleep(stage.limit - time.Millisecond)
