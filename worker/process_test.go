@@ -81,11 +81,12 @@ func (w *realWorker) exit(t *testing.T) int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// quick is the profile light with waits that a test can await.
+// quick is the profile light with waits that a test can await, and that a busy
+// machine does not miss.
 func quick() worker.Profile {
 	p := worker.Light()
-	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 100*time.Millisecond, 600*time.Millisecond
-	p.Budgets.ReconnectWindow = 1500 * time.Millisecond
+	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = time.Second, 3*time.Second
+	p.Budgets.ReconnectWindow = 3500 * time.Millisecond
 	p.TerminationGrace, p.ActiveDeadline = 0, 0
 	return p
 }

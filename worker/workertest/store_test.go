@@ -1,0 +1,70 @@
+package workertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/ossicle/ossicle/worker"
+)
+
+// jsonStore keeps records as a database would: as text. That it passes the suite
+// is what lets a store write a record with encoding/json.
+type jsonStore struct {
+	mu   sync.Mutex
+	ids  worker.Memory
+	text map[string]string
+}
+
+func (s *jsonStore) write(rec worker.Record) error {
+	b, err := json.Marshal(rec)
+	s.text[rec.ID] = string(b)
+	return err
+}
+
+func (s *jsonStore) Create(ctx context.Context, rec worker.Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return errors.Join(s.ids.Create(ctx, rec), s.write(rec))
+}
+
+func (s *jsonStore) Load(_ context.Context, id string) (worker.Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, ok := s.text[id]
+	if !ok {
+		return worker.Record{}, fmt.Errorf("load: %w", worker.ErrUnknownSession)
+	}
+	var rec worker.Record
+	err := json.Unmarshal([]byte(text), &rec)
+	return rec, err
+}
+
+func (s *jsonStore) Save(ctx context.Context, rec worker.Record, epoch int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.ids.Save(ctx, rec, epoch); err != nil {
+		return err
+	}
+	return s.write(rec)
+}
+
+func (s *jsonStore) List(ctx context.Context) ([]worker.Record, error) {
+	recs, err := s.ids.List(ctx)
+	return recs, err
+}
+
+func (s *jsonStore) Delete(ctx context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.text, id)
+	return s.ids.Delete(ctx, id)
+}
+
+func TestRecordsAsJSON(t *testing.T) {
+	t.Parallel()
+	TestStore(t, func(*testing.T) worker.Store { return &jsonStore{text: map[string]string{}} })
+}
