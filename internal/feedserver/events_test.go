@@ -193,9 +193,9 @@ func TestSilenceIsFilledWithHeartbeats(t *testing.T) {
 	t.Parallel()
 	const beat = 40 * time.Millisecond
 	byEachWay(t, func() setup { return setup{feed: feedserver.Options{Heartbeat: beat}} }, func(t *testing.T, s *site) {
+		begun := time.Now()
 		st := s.open("?topic=a", "")
 		beats := 0
-		begun := time.Now()
 		st.events.Comment = func() {
 			if beats++; beats == 3 {
 				s.publish("a", 1) // so that the reader returns

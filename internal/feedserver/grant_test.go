@@ -3,6 +3,7 @@ package feedserver
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,12 +15,28 @@ import (
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		asked, lapses := 0, 0
+		var mu sync.Mutex // of what the grants' goroutine sees too
 		var answer error
+		asked, lapses := 0, 0
+		count := func(n *int) {
+			mu.Lock()
+			defer mu.Unlock()
+			*n++
+		}
+		say := func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			answer = err
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		gs := &grants{
-			recheck: func(context.Context, *access.Principal) error { asked++; return answer },
-			every:   DefaultRecheck, lapse: func() { lapses++ }, warn: func(error) {},
+			recheck: func(context.Context, *access.Principal) error {
+				count(&asked)
+				mu.Lock()
+				defer mu.Unlock()
+				return answer
+			},
+			every: DefaultRecheck, lapse: func() { count(&lapses) }, warn: func(error) {},
 			open: map[grantKey]*grant{}, changed: make(chan struct{}, 1), stop: cancel, ctx: func() context.Context { return ctx },
 		}
 		defer gs.close()
@@ -29,6 +46,7 @@ func TestGrants(t *testing.T) {
 			t.Error("grants are not those of their tokens")
 		}
 		time.Sleep(4*DefaultRecheck + time.Second)
+		synctest.Wait()
 		if asked != 4 {
 			t.Errorf("asked %d times", asked)
 		}
@@ -40,6 +58,7 @@ func TestGrants(t *testing.T) {
 			t.Errorf("asked %d times, running %v, %d open", asked, gs.running, len(gs.open))
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if asked != 5 {
 			t.Error("asked for nobody")
 		}
@@ -55,12 +74,13 @@ func TestGrants(t *testing.T) {
 		if !brief.over() || long.over() || lapses != 1 {
 			t.Errorf("bob %v, ann %v, %d lapses", brief.over(), long.over(), lapses)
 		}
-		answer = errors.New("the disk is gone")
+		say(errors.New("the disk is gone"))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if long.over() {
 			t.Error("ended by a store that cannot tell")
 		}
-		answer = access.ErrInvalidToken
+		say(access.ErrInvalidToken)
 		time.Sleep(DefaultRecheck)
 		synctest.Wait()
 		<-long.ended()
