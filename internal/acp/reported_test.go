@@ -3,6 +3,7 @@ package acp
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ossicle/ossicle/attach"
 )
@@ -58,4 +59,19 @@ func TestReported(t *testing.T) {
 			t.Errorf("%s leaks: %s", name, e.Summary)
 		}
 	}
+}
+
+func FuzzReported(f *testing.F) {
+	f.Add([]byte(`{"sessionUpdate":"tool_call","toolCallId":"mcp_startup.m.1","status":"failed","content":[{"content":{"text":"x"}}]}`))
+	f.Add([]byte(`{"sessionUpdate":"notice","title":"MCP server \"m\" failed to start"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		e, ok := Reported(raw)
+		if !ok {
+			return
+		}
+		e.OccurredAt = time.Unix(1, 0)
+		if safe, ok := e.Safe(); ok && safe.Kind != attach.AgentFailed && safe.Kind != attach.AgentConnected {
+			t.Errorf("%+v", safe)
+		}
+	})
 }

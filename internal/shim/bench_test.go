@@ -70,7 +70,7 @@ func stdioPair(tb testing.TB) (direct, through func() error) {
 	return ask("lines"), ask("relay")
 }
 
-func httpPair(t *testing.T) (direct, through func() error) {
+func httpPair(t testing.TB) (direct, through func() error) {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -125,5 +125,18 @@ func TestRelayAddsLittle(t *testing.T) {
 		if last > time.Millisecond {
 			t.Errorf("%s: the relay adds %s at the median", name, last)
 		}
+	}
+}
+
+// BenchmarkRelay tells the medians of one run: ns/op is of both questions.
+func BenchmarkRelay(b *testing.B) {
+	for name, pair := range map[string]func(testing.TB) (direct, through func() error){"stdio": stdioPair, "http": httpPair} {
+		b.Run(name, func(b *testing.B) {
+			direct, through := pair(b)
+			b.ResetTimer()
+			without, with := added(b, max(b.N, 10), direct, through)
+			b.ReportMetric(float64(without.Nanoseconds()), "direct-ns")
+			b.ReportMetric(float64(with.Nanoseconds()), "relayed-ns")
+		})
 	}
 }

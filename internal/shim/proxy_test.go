@@ -24,7 +24,7 @@ import (
 
 // relayed serves a proxy in front of target and returns its base URL, and what
 // was seen once done is called.
-func relayed(t *testing.T, target string) (base string, done func() []string) {
+func relayed(t testing.TB, target string) (base string, done func() []string) {
 	t.Helper()
 	s := &seen{}
 	o := observe.New(s.sink, &observe.Options{Server: "m"})
@@ -55,7 +55,7 @@ func relayed(t *testing.T, target string) (base string, done func() []string) {
 }
 
 // client is one of the tests' own: connections do not outlive it.
-func client(t *testing.T) *http.Client {
+func client(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{DisableCompression: true}
 	t.Cleanup(tr.CloseIdleConnections)
