@@ -18,9 +18,6 @@ const (
 
 	// manyFilters is how many filters have whole rings.
 	manyFilters = 64
-
-	retryLeast = 50 * time.Millisecond
-	retryMost  = 5 * time.Second
 )
 
 // Hub hands the events of a log to subscribers. It is safe for concurrent use.
@@ -128,7 +125,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-h.kicked:
-			h.retry(ctx, &h.stats.Store, "the log cannot be read", h.advance)
+			retry(ctx, h.o.Logger, "the log cannot be read", func(err error) { h.note(&h.stats.Store, err) }, h.advance)
 		case <-ctx.Done():
 			return nil
 		}
@@ -137,45 +134,11 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // listen hears the bus, for as long as it takes.
 func (h *Hub) listen(ctx context.Context) {
-	h.retry(ctx, &h.stats.Bus, "the bus cannot be heard", func(ctx context.Context) error {
-		err := h.bus.Listen(ctx, func() {
-			h.note(&h.stats.Bus, nil)
-			h.kick()
-		})
-		if err == nil && ctx.Err() == nil {
-			err = fmt.Errorf("listen: the bus gave up")
-		}
+	hear(ctx, h.bus, h.o.Logger, func(err error) {
+		h.note(&h.stats.Bus, err)
 		// Until it hears again, what comes is found by whatever else kicks.
 		h.kick()
-		return err
-	})
-}
-
-// retry calls f until it succeeds or ctx ends, ever more slowly. A timer runs
-// only while something is wrong.
-func (h *Hub) retry(ctx context.Context, health *Health, what string, f func(context.Context) error) {
-	for wait := retryLeast; ; wait = min(2*wait, retryMost) {
-		begun := time.Now()
-		err := f(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		h.note(health, err)
-		if err == nil {
-			return
-		}
-		if time.Since(begun) > retryMost {
-			wait = retryLeast
-		}
-		h.o.Logger.WarnContext(ctx, "the feed tries again", logattr.Reason(what), logattr.Err(err), logattr.Delay(wait))
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-	}
+	}, h.kick)
 }
 
 // advance reads the log up to its end.

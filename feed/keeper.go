@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -44,30 +45,28 @@ func NewKeeper(store Store, bus Bus, keep func(topic string) Retention, o *Keepe
 	return k
 }
 
-// Run works until ctx ends, and returns nil; or the error of a bus that cannot
-// be heard. A round that fails is repeated after the rest.
+// Run works until ctx ends, and returns nil. A round that fails is repeated after
+// the rest, and a bus that cannot be heard is listened to again.
 func (k *Keeper) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
 	grown := make(chan struct{}, 1)
-	heard := make(chan error, 1)
-	go func() {
-		heard <- k.bus.Listen(ctx, func() {
+	wg.Go(func() {
+		hear(ctx, k.bus, k.o.Logger, func(error) {}, func() {
 			select {
 			case grown <- struct{}{}:
 			default:
 			}
 		})
-	}()
-	defer func() { cancel(); <-heard }()
+	})
 	due := time.NewTimer(0)
 	defer due.Stop()
 	for {
 		select {
 		case <-due.C:
 		case <-grown:
-		case err := <-heard:
-			heard <- err
-			return err
 		case <-ctx.Done():
 			return nil
 		}

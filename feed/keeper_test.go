@@ -74,3 +74,56 @@ func (c *counted) Topics(ctx context.Context) ([]feed.Topic, error) {
 	c.calls++
 	return c.Memory.Topics(ctx)
 }
+
+// flaky is a bus whose first calls to Listen fail.
+type flaky struct {
+	feed.Local
+
+	left int
+}
+
+func (f *flaky) Listen(ctx context.Context, ring func()) error {
+	if f.left > 0 {
+		f.left--
+		return errors.New("the connection broke")
+	}
+	return f.Local.Listen(ctx, ring)
+}
+
+// Health implements what the hub asks of a bus that knows its state.
+func (f *flaky) Health() feed.Health {
+	if f.left > 0 {
+		return feed.Health{Err: "deaf"}
+	}
+	return feed.Health{}
+}
+
+// F-3, F-27: retention goes on after the bus could not be heard, and the hub says
+// what the bus says of itself.
+func TestKeeperHearsAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, bus := feedtest.NewMemory(), &flaky{left: 6}
+		hub, err := feed.NewHub(t.Context(), store, bus, nil)
+		if err != nil || hub.Stats().Bus.Err != "deaf" {
+			t.Fatalf("%+v, %v", hub.Stats().Bus, err)
+		}
+		keep := func(string) feed.Retention { return feed.Retention{Count: 1} }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- feed.NewKeeper(store, bus, keep, nil).Run(ctx) }()
+		time.Sleep(time.Minute)
+		if _, err := hub.Publish(t.Context(), []feed.Draft{{Topic: "a", Data: []byte("1")}, {Topic: "a", Data: []byte("2")}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		topics, err := store.Topics(t.Context())
+		if err != nil || len(topics) != 1 || topics[0].Count != 1 || hub.Stats().Bus.Err != "" {
+			t.Errorf("%+v, %v; the bus is %+v", topics, err, hub.Stats().Bus)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

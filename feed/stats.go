@@ -24,11 +24,22 @@ type Stats struct {
 	Store     Health `json:"store"`
 }
 
+// ailing is a Bus that knows its own state: one that tries again by itself gives
+// the hub no error to note.
+type ailing interface{ Health() Health }
+
 // Stats returns the counts of this moment.
 func (h *Hub) Stats() Stats {
+	var bus Health
+	if b, ok := h.bus.(ailing); ok {
+		bus = b.Health()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.stats
+	if s.Bus.Err == "" {
+		s.Bus = bus
+	}
 	s.Head, s.Subscribers = h.head, h.count
 	return s
 }

@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/feedserver"
+	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/telemetry"
 )
 
@@ -71,7 +73,12 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 	if err != nil {
 		return &usageError{err}
 	}
-	defer func() { err = errors.Join(err, measured.Shutdown(context.WithoutCancel(ctx))) }()
+	defer func() {
+		// A collector that is away is no reason to have failed.
+		if err := measured.Shutdown(context.WithoutCancel(ctx)); err != nil {
+			e.log.LogAttrs(context.WithoutCancel(ctx), slog.LevelWarn, "the last traces are lost", logattr.Err(err))
+		}
+	}()
 	feed, err := app.OpenFeed(ctx, c, &app.FeedOptions{
 		Store: f.store.store, Bus: f.bus, Data: f.store.data, Encode: feedserver.Encode, Telemetry: measured, Logger: e.log,
 	})
