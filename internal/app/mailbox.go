@@ -58,7 +58,7 @@ func (c *Collaborations) Stats() mailbox.Stats {
 	var total mailbox.Stats
 	total.Add(c.past)
 	for _, x := range c.open {
-		total.Add(x.Session.Stats())
+		total.Add(x.Stats())
 	}
 	return total
 }
@@ -155,7 +155,7 @@ func (x *Collaboration) Close(ctx context.Context) error {
 	last := x.users == 0
 	if last {
 		delete(x.all.open, x.ID())
-		x.all.past.Add(x.Session.Stats())
+		x.all.past.Add(x.Stats())
 	}
 	x.all.mu.Unlock()
 	if !last {

@@ -225,7 +225,7 @@ func (s *httpSeat) end(ctx context.Context, log *slog.Logger) {
 	if s.server != nil {
 		err = s.server.Shutdown(ctx)
 	}
-	err = errors.Join(err, s.seat.close(ctx))
+	err = errors.Join(err, s.close(ctx))
 	s.sources.Close()
 	if err != nil {
 		log.LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Session(s.o.agent), logattr.Reason("end"), logattr.Err(err))

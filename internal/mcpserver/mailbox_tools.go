@@ -88,9 +88,7 @@ func boardTools(s *Seat) []Tool {
 			Name: "note", Title: "Add a note",
 			Description: "Append a note to the log that all agents of your session read.",
 			InputSchema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"],"additionalProperties":false}`),
-			Call: seated(s, func(ctx context.Context, m *mailbox.Member, a *struct {
-				Text string `json:"text"`
-			}) (any, error) {
+			Call: seated(s, func(ctx context.Context, m *mailbox.Member, a *noteArgs) (any, error) {
 				return m.Note(ctx, a.Text)
 			}),
 		},
@@ -105,10 +103,7 @@ func boardTools(s *Seat) []Tool {
 			Description: "Set a value that all agents of your session see under a key. The last one who writes wins.",
 			InputSchema: json.RawMessage(`{"type":"object","properties":{"key":{"type":"string","minLength":1,"maxLength":256},"value":{"type":"string"}},` +
 				`"required":["key","value"],"additionalProperties":false}`),
-			Call: seated(s, func(ctx context.Context, m *mailbox.Member, a *struct {
-				Key   string `json:"key"`
-				Value string `json:"value"`
-			}) (any, error) {
+			Call: seated(s, func(ctx context.Context, m *mailbox.Member, a *entryArgs) (any, error) {
 				return m.Write(ctx, a.Key, a.Value)
 			}),
 		},
@@ -116,9 +111,7 @@ func boardTools(s *Seat) []Tool {
 			Name: "read_whiteboard", Title: "Read the whiteboard", ReadOnly: true, Idempotent: true,
 			Description: "The value of a key of the whiteboard, or without a key all of them, with who wrote each and when.",
 			InputSchema: json.RawMessage(`{"type":"object","properties":{"key":{"type":"string"}},"additionalProperties":false}`),
-			Call: seated(s, func(ctx context.Context, m *mailbox.Member, a *struct {
-				Key string `json:"key"`
-			}) (any, error) {
+			Call: seated(s, func(ctx context.Context, m *mailbox.Member, a *keyArgs) (any, error) {
 				entries, err := m.Whiteboard(ctx, a.Key)
 				if err == nil && a.Key != "" && len(entries) == 0 {
 					err = fmt.Errorf("read whiteboard: there is nothing under %q; without a key all is returned", a.Key)
@@ -179,6 +172,32 @@ func UnheardNote(r *mailbox.Receipt) string {
 	return fmt.Sprintf("no agent %q is in the session yet: it will find the signal when it joins; list_agents shows who is", r.Recipient)
 }
 
+type noteArgs struct {
+	Text string `json:"text"`
+}
+
+type entryArgs struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+type keyArgs struct {
+	Key string `json:"key"`
+}
+
+type ackArgs struct {
+	IDs []string `json:"ids"`
+}
+
+type waitArgs struct {
+	Seconds *int `json:"seconds"`
+}
+
+type pageArgs struct {
+	After int64 `json:"after"`
+	Limit int   `json:"limit"`
+}
+
 type readArgs struct {
 	All   bool  `json:"all"`
 	Sent  bool  `json:"sent"`
@@ -194,10 +213,7 @@ func (s *Seat) readSignals(ctx context.Context, m *mailbox.Member, a *readArgs) 
 	return p, err
 }
 
-func (s *Seat) ackSignals(ctx context.Context, m *mailbox.Member, a *struct {
-	IDs []string `json:"ids"`
-},
-) (any, error) {
+func (s *Seat) ackSignals(ctx context.Context, m *mailbox.Member, a *ackArgs) (any, error) {
 	fresh, err := m.Ack(ctx, a.IDs)
 	if err != nil {
 		return nil, err
@@ -212,10 +228,7 @@ func (s *Seat) ackSignals(ctx context.Context, m *mailbox.Member, a *struct {
 	}{fresh, p.Unread}, err
 }
 
-func (s *Seat) waitSignals(ctx context.Context, m *mailbox.Member, a *struct {
-	Seconds *int `json:"seconds"`
-},
-) (any, error) {
+func (s *Seat) waitSignals(ctx context.Context, m *mailbox.Member, a *waitArgs) (any, error) {
 	limit := DefaultSignalWait
 	if a.Seconds != nil {
 		limit = time.Duration(*a.Seconds) * time.Second
@@ -229,11 +242,7 @@ func (s *Seat) waitSignals(ctx context.Context, m *mailbox.Member, a *struct {
 	return p, err
 }
 
-func readNotes(ctx context.Context, m *mailbox.Member, a *struct {
-	After int64 `json:"after"`
-	Limit int   `json:"limit"`
-},
-) (any, error) {
+func readNotes(ctx context.Context, m *mailbox.Member, a *pageArgs) (any, error) {
 	notes, next, err := m.Notes(ctx, a.After, a.Limit)
 	return struct {
 		Notes []mailbox.Note `json:"notes"`
