@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,32 @@ import (
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
 	workertest.TestStore(t, func(*testing.T) worker.Store { return &worker.Memory{} })
+}
+
+// A store in memory does not grow with the sessions that were.
+func TestMemoryForgets(t *testing.T) {
+	t.Parallel()
+	var s worker.Memory
+	for i := range 1500 {
+		rec := worker.Record{ID: fmt.Sprint(i), State: worker.StateRunning}
+		must(t, s.Create(t.Context(), rec))
+		if i%3 != 0 { // every third goes on
+			rec.State = worker.StateReleased
+			must(t, s.Save(t.Context(), rec, 0))
+		}
+	}
+	for range 2 {
+		rec := worker.Record{ID: "last", State: worker.StateRunning}
+		must(t, s.Create(t.Context(), rec))
+		rec.State = worker.StateFailed
+		must(t, s.Save(t.Context(), rec, 0))
+		must(t, s.Delete(t.Context(), "last"))
+	}
+	recs, err := s.List(t.Context())
+	must(t, err)
+	if len(recs) != 500+998 {
+		t.Errorf("%d records", len(recs))
+	}
 }
 
 func mustCreate(t *testing.T, r *rig, id string) *worker.Session {

@@ -32,10 +32,16 @@ type Store interface {
 	Delete(ctx context.Context, id string) error
 }
 
-// Memory is a [Store] for hosts of one process. The zero value is empty.
+// keepFinal is how many sessions that are over a [Memory] remembers; the oldest go
+// first.
+const keepFinal = 1000
+
+// Memory is a [Store] for hosts of one process. The zero value is empty. Of
+// sessions that are over it remembers the last thousand.
 type Memory struct {
-	mu   sync.Mutex
-	recs map[string]Record
+	mu    sync.Mutex
+	recs  map[string]Record
+	final []string // ids of those that are over, oldest first
 }
 
 // Create implements Store.
@@ -75,6 +81,15 @@ func (s *Memory) Save(_ context.Context, rec Record, epoch int64) error {
 		return fmt.Errorf("save session %q: %w", rec.ID, ErrConflict)
 	}
 	s.recs[rec.ID] = rec.clone()
+	if rec.State.Final() && !now.State.Final() {
+		s.final = append(s.final, rec.ID)
+	}
+	for len(s.final) > keepFinal {
+		if old, ok := s.recs[s.final[0]]; ok && old.State.Final() {
+			delete(s.recs, s.final[0])
+		}
+		s.final = s.final[1:]
+	}
 	return nil
 }
 

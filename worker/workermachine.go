@@ -270,6 +270,9 @@ func (m *workerMachine) initialized(now time.Time, ch channelID) {
 }
 
 func (m *workerMachine) preparedNow(now time.Time, failed error) {
+	if failed != nil && m.wind != nil {
+		return // it ends already, and for another reason
+	}
 	if failed != nil {
 		if m.ch != 0 {
 			m.do(workerClose{m.ch, closeGoingAway, "the executors could not be built"})

@@ -80,6 +80,13 @@ func TestWorkerReadyWaitsForExecutors(t *testing.T) {
 	s.connect()
 	s.step(workerPrepared{errors.New("no workspace")})
 	s.want(workerEnded, ExitConfig, "1:1001")
+
+	s = newWorkerSim(t, 0)
+	s.connect()
+	s.step(workerSignalled{})
+	s.step(workerPrepared{errors.New("canceled")})
+	s.step(workerFlushed{})
+	s.want(workerEnded, ExitTempFail, "1:1001")
 }
 
 // HB-1: heartbeats come at the interval, the first with the acknowledgement of

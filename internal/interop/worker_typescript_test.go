@@ -51,7 +51,7 @@ func TestTypeScriptWorker(t *testing.T) {
 	peer(t, "ws", "package.json")
 	gw, tokens, _, url := workerGateway(t)
 	profile := worker.Light()
-	profile.Budgets.HeartbeatInterval, profile.Budgets.HeartbeatGrace = 500*time.Millisecond, 5*time.Second
+	profile.Budgets.HeartbeatInterval, profile.Budgets.HeartbeatGrace = 500*time.Millisecond, 20*time.Second
 	sb, err := gw.Open(t.Context(), tokens, "ts-1", url, profile)
 	if err != nil {
 		t.Fatal(err)
