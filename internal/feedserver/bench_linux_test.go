@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -189,6 +190,37 @@ func BenchmarkIdleTLS(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+		}
+	}
+	open(100)
+	c.publish(-1)
+	before := c.resident()
+	open(streams)
+	for b.Loop() { //nolint:revive // one measurement
+	}
+	b.ReportMetric(float64(c.resident()-before)/streams, "B/stream-as-it-comes")
+	c.publish(-1)
+	b.ReportMetric(float64(c.resident()-before)/streams, "B/stream")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkIdleHTTP2 measures connections of HTTP/2 with one stream each.
+func BenchmarkIdleHTTP2(b *testing.B) {
+	const streams = 1_000
+	c := startChild(b, "tls")
+	open := func(n int) {
+		for range n {
+			transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // our own child
+			transport.Protocols.SetHTTP2(true)
+			req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "https://"+c.addr.String()+"/v1/events?topic=a", nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			res, err := transport.RoundTrip(req)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.Cleanup(func() { _ = res.Body.Close() })
 		}
 	}
 	open(100)
