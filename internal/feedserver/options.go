@@ -12,7 +12,7 @@ import (
 // Defaults of [Options].
 const (
 	DefaultHeartbeat  = 15 * time.Second
-	DefaultWriteTime  = 10 * time.Second
+	DefaultWriteTime  = 9 * time.Second // so that who does not read is gone within 10 s
 	DefaultRetry      = 2 * time.Second
 	DefaultSpread     = 3 * time.Second
 	DefaultReplays    = 8
