@@ -18,10 +18,13 @@ const (
 	drainBytes = 8 << 20
 
 	// While somebody may yet commit rows, the drain looks again after lookLeast,
-	// four times longer each time, up to lookMost. As long it rests after a batch
-	// that was not full: a few rows cost a transaction as many do.
+	// four times longer each time, up to lookMost. It also rests after a batch that
+	// was not full, since a few rows cost a transaction as many do: for lookLeast, or
+	// after busyRows for lookBusy, to leave the machine to the writers.
 	lookLeast = 5 * time.Millisecond
 	lookMost  = 500 * time.Millisecond
+	lookBusy  = 20 * time.Millisecond
+	busyRows  = 64
 	// lookAwake is the longest pause in which writers are spared from ringing.
 	lookAwake = 100 * time.Millisecond
 
@@ -179,7 +182,11 @@ func (o *Outbox) awake(ctx context.Context, bell <-chan struct{}, behind int64) 
 		}
 		if d.moved > 0 {
 			wait = lookLeast
-			if d.moved < int64(o.db.o.Batch) {
+			switch {
+			case d.moved >= int64(o.db.o.Batch):
+			case d.moved >= busyRows:
+				rest(ctx, nil, lookBusy)
+			default:
 				rest(ctx, nil, lookLeast)
 			}
 			continue
