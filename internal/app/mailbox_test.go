@@ -163,12 +163,19 @@ func TestSignalsAtRest(t *testing.T) {
 		}
 		return strings.Join(all, "\n")
 	}
-	time.Sleep(200 * time.Millisecond) // what the last write has begun is over
-	before := written()
-	time.Sleep(500 * time.Millisecond) // a span of rest, in which nothing is awaited
-	later, err := x.Agents(t.Context())
-	if now := written(); err != nil || !slices.Equal(agents, later) || now != before {
-		t.Errorf("written to at rest:\n%s\n%s", before, now)
+	// What the start has begun ends; then a span comes in which nothing is written.
+	for deadline := time.Now().Add(patience); ; {
+		before := written()
+		time.Sleep(500 * time.Millisecond)
+		if written() == before {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("never at rest:\n%s\n%s", before, written())
+		}
+	}
+	if later, err := x.Agents(t.Context()); err != nil || !slices.Equal(agents, later) {
+		t.Errorf("%+v, %v", later, err)
 	}
 }
 
