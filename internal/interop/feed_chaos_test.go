@@ -257,6 +257,7 @@ func survive(t *testing.T, pg *testserver.Postgres, bus chaosBus, lasts time.Dur
 		c.writers.Go(func() { c.write(calm, c.stop, dsn, fmt.Sprintf("r%d", w)) })
 	}
 	harm(t, s, pg, bus, lasts)
+	time.Sleep(2 * time.Second) // late commits, in good health
 	c.quiesce(t)
 	db, err := sql.Open("pgx", dsn)
 	if err != nil {
@@ -278,10 +279,15 @@ func survive(t *testing.T, pg *testserver.Postgres, bus chaosBus, lasts time.Dur
 	}
 }
 
+// drainTime is how long a row may wait in the outbox when all is well: less than
+// the 20 s after which a drain looks through the whole of it, which would repair
+// what it had overlooked.
+const drainTime = 12 * time.Second
+
 // drained waits until the log has what was committed.
 func drained(t *testing.T, db *sql.DB) {
 	t.Helper()
-	for deadline := time.Now().Add(settleTime); ; time.Sleep(20 * time.Millisecond) { // the replicas tell nobody
+	for deadline := time.Now().Add(drainTime); ; time.Sleep(20 * time.Millisecond) { // the replicas tell nobody
 		var left int
 		if err := db.QueryRowContext(t.Context(), `SELECT count(*) FROM ossicle.feed_outbox`).Scan(&left); err != nil {
 			t.Fatal(err)
