@@ -18,7 +18,7 @@ help: ## Show this list
 setup: node_modules/.setup ## Install what the project needs: npm if missing, the pinned npm packages
 
 # What Debian has: npm where it is missing, and the servers and the browser that tests start.
-DEBIAN := /usr/sbin/ngircd=ngircd /usr/lib/postgresql/15/bin/postgres=postgresql-15 /usr/bin/redis-server=redis-server \
+DEBIAN := /usr/sbin/ngircd=ngircd /usr/lib/postgresql/15/bin/postgres=postgresql-15 /usr/bin/redis-server=redis-server /usr/sbin/pgbouncer=pgbouncer \
 	/usr/sbin/nats-server=nats-server /usr/sbin/nginx=nginx-light /usr/bin/caddy=caddy /usr/bin/chromium=chromium /usr/bin/bwrap=bubblewrap
 node_modules/.setup: package.json package-lock.json .npmrc
 	@need=; command -v npm >/dev/null || need="nodejs npm"; \

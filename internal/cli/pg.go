@@ -114,30 +114,44 @@ func (f *pgInstallFlags) run(ctx context.Context, e *env) error {
 }
 
 func newPGUninstall(e *env) *cobra.Command {
-	f, table := &storeFlags{}, ""
+	f, table, all := &storeFlags{}, "", false
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "End the capture of a table; its events stay",
-		Args:  usage(cobra.NoArgs),
+		Long: `End the capture of a table: its events, and rows that wait, stay. With --all take
+everything out of the database that ossicle has put there: triggers, outbox, the
+log and the tokens, which are the schema "ossicle".`,
+		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if table == "" {
-				return &usageError{errors.New("give --table")}
+			if (table == "") != all {
+				return &usageError{errors.New("give --table, or --all")}
 			}
 			return f.withPostgres(cmd.Context(), e, func(db *postgres.DB) error {
+				if all {
+					if err := db.Remove(cmd.Context()); err != nil {
+						return err
+					}
+					return e.printUninstalled("the log and all captures")
+				}
 				if err := db.Uninstall(cmd.Context(), table); err != nil {
 					return err
 				}
-				if e.json {
-					return writeJSON(e.Out, map[string]string{"uninstalled": table})
-				}
-				_, err := fmt.Fprintf(e.Out, "%s is not captured any more\n", printable(table))
-				return err
+				return e.printUninstalled(table)
 			})
 		},
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&table, "table", "", "the table, with its schema where there is need")
+	cmd.Flags().BoolVar(&all, "all", false, "everything, the log with its events included")
 	return cmd
+}
+
+func (e *env) printUninstalled(what string) error {
+	if e.json {
+		return writeJSON(e.Out, map[string]string{"uninstalled": what})
+	}
+	_, err := fmt.Fprintf(e.Out, "removed: %s\n", printable(what))
+	return err
 }
 
 // pgStatus is what ossicle pg status prints.
