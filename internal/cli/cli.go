@@ -46,7 +46,9 @@ func Run(ctx context.Context, args []string, s Streams, getenv func(string) (str
 	root.SetErr(s.Err)
 	err := root.ExecuteContext(ctx)
 	var silent *serverExit // the server has said itself what there is to say
-	if err != nil && ctx.Err() == nil && !errors.As(err, &silent) {
+	var code *codeError
+	said := errors.As(err, &silent) || errors.As(err, &code) && code.silent
+	if err != nil && ctx.Err() == nil && !said {
 		e.report(err)
 	}
 	return exitCode(ctx, err)
@@ -75,7 +77,7 @@ Try it:   ossicle demo`,
 	})
 	root.AddCommand(
 		newWatch(e), newRun(e), newServe(e), newSession(e), newPublish(e), newTail(e), newTopics(e), newToken(e), newPG(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e), newShim(e),
-		newMemo(e), newFiles(e), newMCP(e), newBridge(e), newMockAgent(e), newDemo(e), newVersion(e),
+		newMemo(e), newFiles(e), newMCP(e), newBridge(e), newMockAgent(e), newSandbox(e), newWorker(e), newDemo(e), newVersion(e),
 	)
 	root.AddCommand(signalCommands(e)...)
 	return root

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -13,8 +14,12 @@ import (
 	"github.com/ossicle/ossicle/internal/cli"
 )
 
-// TestMain makes the test binary serve as the program in scripts.
+// TestMain makes the test binary serve as the program in scripts, and in the
+// sandboxes that scripts make.
 func TestMain(m *testing.M) {
+	if _, ok := os.LookupEnv("OSSICLE_SANDBOX"); ok {
+		program()
+	}
 	testscript.Main(m, map[string]func(){"ossicle": program})
 }
 
@@ -37,6 +42,8 @@ func TestScripts(t *testing.T) {
 	if missing != nil && os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
 		t.Fatalf("the Python interpreter is not installed: %v; run make setup", missing)
 	}
+	sandbox := os.Getenv("OSSICLE_REQUIRE_PEERS") != "" ||
+		exec.CommandContext(t.Context(), "bwrap", "--unshare-all", "--ro-bind", "/", "/", "true").Run() == nil
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
@@ -45,7 +52,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			return cond == "python" && missing == nil, nil
+			return cond == "python" && missing == nil || cond == "sandbox" && sandbox, nil
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,

@@ -81,6 +81,8 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), &watch.VersionError{}, exitRefused},
 		{t.Context(), errWatchesFailed, exitRefused},
 		{t.Context(), fmt.Errorf("wait: %w", errNoSignal), exitTimeout},
+		{t.Context(), &sandboxError{errors.New("x")}, exitSandbox},
+		{t.Context(), &codeError{code: 75}, 75},
 		{ended, fmt.Errorf("read: %w", context.Canceled), exitInterrupted},
 		{ended, nil, exitOK},
 	} {

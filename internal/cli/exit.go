@@ -23,6 +23,7 @@ const (
 	exitRefused     = 5   // a watch was refused or cannot be had, or every watch failed
 	exitAgent       = 6   // an agent could not be started, or its turn failed
 	exitTimeout     = 124 // what was waited for did not come in time
+	exitSandbox     = 125 // a sandbox could not be had, or was lost before its command ended
 	exitInterrupted = 130 // ended by a signal before it was done
 )
 
@@ -39,6 +40,7 @@ var exitTable = []struct {
 	{exitRefused, "a watch was refused or cannot be had, or every watch failed"},
 	{exitAgent, "an agent could not be started, or its turn failed"},
 	{exitTimeout, "what was waited for did not come in time"},
+	{exitSandbox, "a sandbox could not be had, or was lost before its command ended"},
 	{exitInterrupted, "ended by a signal before it was done"},
 }
 
@@ -81,6 +83,8 @@ func exitCode(ctx context.Context, err error) int {
 		nobody   *notice.UnknownAgentError
 		invalid  *notice.InvalidError
 		server   *serverExit
+		code     *codeError
+		sandbox  *sandboxError
 		inUse    *app.StateInUseError
 	)
 	switch {
@@ -88,6 +92,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitOK
 	case errors.As(err, &server):
 		return server.err.Code // a relay ends as what it relays
+	case errors.As(err, &code):
+		return code.code
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),
@@ -103,6 +109,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitRefused
 	case errors.As(err, &agent):
 		return exitAgent
+	case errors.As(err, &sandbox):
+		return exitSandbox
 	default:
 		return exitFailure
 	}
