@@ -72,7 +72,7 @@ func run(serve, counts string, updates, rounds int, asJSON bool) error {
 
 // figures are medians over the rounds.
 type figures struct {
-	KiB    float64 `json:"kib_per_listen"`      // resident memory of the server process
+	KiB    float64 `json:"kib_per_listen"`     // resident memory of the server process
 	LastMS float64 `json:"last_subscriber_ms"` // median over the updates
 }
 

@@ -169,7 +169,7 @@ func (p *Postgres) start() error {
 	}
 	args := []string{
 		"-D", p.data(), "-p", strconv.Itoa(p.Port), "-k", p.dir, "-h", "127.0.0.1",
-		"-c", "fsync=off", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C",
+		"-c", "fsync=off", "-c", "dynamic_shared_memory_type=mmap", "-c", "max_connections=200", "-c", "shared_buffers=64MB", "-c", "lc_messages=C",
 	}
 	for _, s := range p.settings {
 		args = append(args, "-c", s)
