@@ -22,6 +22,7 @@ type execArgs struct {
 	Job        string            `json:"job,omitempty" jsonschema:"id of a job to look at or to kill; with no command and no job, jobs are listed if action is list"`
 	Action     string            `json:"action,omitempty" jsonschema:"for jobs: status, tail, kill or list"`
 	Offset     int64             `json:"offset,omitempty" jsonschema:"for tail: byte of the output to begin at"`
+	Stream     string            `json:"stream,omitempty" jsonschema:"for tail: stdout or stderr alone; default is both as they came"`
 	WaitMS     int64             `json:"wait_ms,omitempty" jsonschema:"for tail: how long to wait for new output, in milliseconds"`
 }
 
@@ -119,14 +120,20 @@ func (s *Shell) execJob(ctx context.Context, a execArgs) (text string, res execR
 		}
 		return j.job().brief() + "\n", j.job().structured(), false, nil
 	case "tail":
-		part, from, j, err := s.Tail(ctx, a.Job, a.Offset, time.Duration(a.WaitMS)*time.Millisecond)
+		p, err := s.tail(ctx, a.Job, a.Stream, a.Offset, time.Duration(a.WaitMS)*time.Millisecond)
 		if err != nil {
 			return "", res, false, err
 		}
-		res = j.structured()
+		res = p.job.structured()
 		res.Stdout, res.Stderr = "", ""
-		res.Offset, res.Next = from, from+int64(len(part))
-		return fmt.Sprintf("%s[%s; output from byte %d]\n", ended(part), j.status(), from), res, false, nil
+		switch a.Stream {
+		case "stdout":
+			res.Stdout = p.text
+		case "stderr":
+			res.Stderr = p.text
+		}
+		res.Offset, res.Next = p.from, p.next
+		return fmt.Sprintf("%s[%s; output from byte %d]\n", ended(p.text), p.job.status(), p.from), res, false, nil
 	}
 	return "", res, false, fmt.Errorf("the action %.40q is not one of status, tail, kill, list", a.Action)
 }

@@ -105,26 +105,55 @@ func (s *Shell) Jobs(ctx context.Context) ([]Job, error) {
 
 // Tail returns what a job wrote from an offset on, where that part begins, and
 // the job. It waits up to wait for something new. Errors: ErrNoJob.
-func (s *Shell) Tail(ctx context.Context, id string, offset int64, wait time.Duration) (part string, from int64, _ Job, err error) {
+func (s *Shell) Tail(ctx context.Context, id string, offset int64, wait time.Duration) (text string, from int64, _ Job, err error) {
+	p, err := s.tail(ctx, id, "", offset, wait)
+	return p.text, p.from, p.job, err
+}
+
+// part is a piece of what a job wrote.
+type part struct {
+	text string // as text; what is not UTF-8 is replaced
+	from int64  // the byte where it begins
+	next int64  // and that after it
+	job  Job    // before the piece was read: of a job that is over all is there
+}
+
+// tail is Tail of both streams, or of one. One stream ends its wait also when the
+// other has something new, so that a reader of both needs to wait for one only.
+func (s *Shell) tail(ctx context.Context, id, stream string, offset int64, wait time.Duration) (part, error) {
 	j, err := s.find(ctx, id)
 	if err != nil {
-		return "", 0, Job{}, err
+		return part{}, err
+	}
+	from, one := j.both, stream != ""
+	switch stream {
+	case "":
+	case "stdout":
+		from = j.out
+	case "stderr":
+		from = j.err
+	default:
+		return part{}, fmt.Errorf("the stream %.40q is not stdout or stderr", stream)
 	}
 	limit := time.NewTimer(min(wait, s.o.Timeout))
 	defer limit.Stop()
-	for waiting := wait > 0; waiting && j.both.size() <= offset; {
+	for waiting := wait > 0; waiting && from.size() <= offset; {
 		select {
 		case <-j.notify:
+			waiting = !one
 		case <-j.done:
 			waiting = false
 		case <-limit.C:
 			waiting = false
 		case <-ctx.Done():
-			return "", 0, Job{}, fmt.Errorf("wait for job: %w", context.Cause(ctx))
+			return part{}, fmt.Errorf("wait for job: %w", context.Cause(ctx))
 		}
 	}
-	part, from = j.both.after(offset, s.o.Output)
-	return clean(part), from, j.job(), nil
+	p := part{job: j.job()}
+	p.text, p.from = from.after(offset, s.o.Output)
+	p.next = p.from + int64(len(p.text))
+	p.text = clean(p.text)
+	return p, nil
 }
 
 // Kill ends a job with its whole tree, and waits for its end for a moment.

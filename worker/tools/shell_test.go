@@ -276,6 +276,41 @@ func TestPulse(t *testing.T) {
 	}
 }
 
+// One stream of a job is read by its own bytes, also where they are no text, and
+// is all there once the job is over.
+func TestTailOfOneStream(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, nil)
+	j, err := s.Background(t.Context(), Command{Text: `printf 'a\377\376b'; echo oops >&2; printf 'last'`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	var offset int64
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		p, err := s.tail(t.Context(), j.ID, "stdout", offset, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, offset = text+p.text, p.next
+		if !p.job.Running && p.text == "" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no end; so far %q", text)
+		}
+	}
+	if got := strings.ReplaceAll(text, "��", "�"); got != "a�blast" || offset != 8 {
+		t.Errorf("%q, %d bytes", text, offset)
+	}
+	if p, err := s.tail(t.Context(), j.ID, "stderr", 0, time.Minute); err != nil || p.text != "oops\n" || p.next != 5 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := s.tail(t.Context(), j.ID, "stdin", 0, 0); err == nil {
+		t.Error("a stream that is none")
+	}
+}
+
 // Jobs outlive their call, can be looked at and killed, and their exit code is
 // theirs.
 func TestJobs(t *testing.T) {
