@@ -34,8 +34,14 @@ type SandboxOptions struct {
 	// Program is the absolute path of the worker with its arguments; nil is this
 	// program's own.
 	Program []string
-	// Stdout and Stderr get the command's output; nil discards.
+	// Stdout and Stderr get the command's output as it comes; nil discards.
 	Stdout, Stderr io.Writer
+}
+
+// WorkerOptions configure the process in a sandbox. The zero value is usable.
+type WorkerOptions struct {
+	Logger *slog.Logger // nil discards
+	Output int          // bytes that are kept of a command's output; zero is the tool's default
 }
 
 // SandboxResult is how a command in a sandbox ended, and its sandbox.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +35,9 @@ const (
 	// sandboxMargin is what an answer may take beyond the command's time, and the
 	// end of a sandbox beyond the worker's.
 	sandboxMargin = 15 * time.Second
+	// sandboxOutput is what the worker keeps of each stream, in bytes: a burst that
+	// is larger loses its middle. Twice that, with each byte escaped, is a message.
+	sandboxOutput = 256 << 10
 )
 
 // RunSandbox runs a program with its arguments in a new sandbox on this machine,
@@ -91,7 +96,7 @@ func (r *sandboxRun) open(ctx context.Context) (err error) {
 		if err != nil {
 			return fmt.Errorf("find our own program: %w", err)
 		}
-		program = []string{self, "worker"}
+		program = []string{self, "worker", "--output", strconv.Itoa(sandboxOutput)}
 	}
 	if program[0], err = reachable(program[0], filepath.Join(r.dir, "worker")); err != nil {
 		return fmt.Errorf("give the sandbox its program: %w", err)
@@ -165,44 +170,107 @@ func (r *sandboxRun) start(ctx context.Context) error {
 
 // execAnswer is what the tool exec says of a command.
 type execAnswer struct {
+	Job        string `json:"job"`
+	Running    bool   `json:"running"`
 	ExitCode   *int   `json:"exit_code"`
 	Signal     string `json:"signal"`
-	TimedOut   bool   `json:"timed_out"`
 	DurationMS int64  `json:"duration_ms"`
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
 	Omitted    int64  `json:"omitted_bytes"`
+	Offset     int64  `json:"offset"`
+	Next       int64  `json:"next_offset"`
 }
 
-// exec runs the command and passes its output on.
-func (r *sandboxRun) exec(ctx context.Context, args []string, res *SandboxResult) error {
-	arguments, err := json.Marshal(map[string]any{"command": shellCommand(args), "timeout_ms": max(1, r.o.Timeout.Milliseconds())})
+// call calls the tool exec once.
+func (r *sandboxRun) call(ctx context.Context, arguments map[string]any, longest time.Duration) (a execAnswer, err error) {
+	text, err := json.Marshal(arguments)
 	if err != nil {
-		return fmt.Errorf("write command: %w", err)
+		return a, fmt.Errorf("write command: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.o.Timeout+sandboxMargin, errors.New("the sandbox did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, longest+sandboxMargin, errors.New("the sandbox did not answer in time"))
 	defer cancel()
-	answer, err := r.session.CallTool(ctx, "exec", jsontext.Value(arguments), nil)
+	answer, err := r.session.CallTool(ctx, "exec", jsontext.Value(text), nil)
+	if err != nil {
+		return a, err
+	}
+	raw, ok := answer.StructuredContent.(stdjson.RawMessage)
+	if !ok || answer.IsError {
+		return a, fmt.Errorf("run command in sandbox: %s", said(answer))
+	}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return a, fmt.Errorf("read the sandbox's answer: %w", err)
+	}
+	return a, nil
+}
+
+// exec runs the command as a job, passes its output on as it comes, and ends it
+// when its time is over.
+func (r *sandboxRun) exec(ctx context.Context, args []string, res *SandboxResult) error {
+	job, err := r.call(ctx, map[string]any{"command": shellCommand(args), "background": true}, 0)
 	if err != nil {
 		return err
 	}
-	var a execAnswer
-	raw, _ := answer.StructuredContent.(interface{ MarshalJSON() ([]byte, error) })
-	if raw != nil {
-		text, err := raw.MarshalJSON()
-		if err == nil {
-			err = json.Unmarshal(text, &a)
+	out, errs := &follower{name: "stdout", to: r.o.Stdout}, &follower{name: "stderr", to: r.o.Stderr}
+	for end := time.Now().Add(r.o.Timeout); ; {
+		wait := min(time.Until(end), followWait)
+		if wait <= 0 && !res.TimedOut {
+			if _, err := r.call(ctx, map[string]any{"job": job.Job, "action": "kill"}, 0); err != nil {
+				return err
+			}
+			res.TimedOut, end = true, time.Now().Add(sandboxMargin)
+		} else if wait <= 0 {
+			return errors.New("run command in sandbox: it was killed when its time was over, and did not end")
 		}
+		running, more, err := out.step(ctx, r, job.Job, max(wait, 0))
 		if err != nil {
-			return fmt.Errorf("read the sandbox's answer: %w", err)
+			return err
+		}
+		_, moreErrs, err := errs.step(ctx, r, job.Job, 0)
+		if err != nil {
+			return err
+		}
+		if !running && !more && !moreErrs {
+			break
 		}
 	}
-	if a.ExitCode == nil && a.Signal == "" && !a.TimedOut {
-		return fmt.Errorf("run command in sandbox: %s", said(answer))
+	a, err := r.call(ctx, map[string]any{"job": job.Job, "action": "status"}, 0)
+	if err != nil {
+		return err
 	}
-	res.Exit, res.Signal, res.TimedOut, res.Duration = a.ExitCode, a.Signal, a.TimedOut, time.Duration(a.DurationMS)*time.Millisecond
+	res.Exit, res.Signal, res.Duration = a.ExitCode, a.Signal, time.Duration(a.DurationMS)*time.Millisecond
 	res.Stdout, res.Stderr, res.Omitted = a.Stdout, a.Stderr, a.Omitted
-	return errors.Join(passOn(r.o.Stdout, a.Stdout), passOn(r.o.Stderr, a.Stderr))
+	return nil
+}
+
+// followWait is how long one call waits for output. It is well below the time
+// after which a sandbox that nobody calls is released.
+const followWait = 10 * time.Second
+
+// follower passes one stream of a job on.
+type follower struct {
+	name   string
+	to     io.Writer
+	offset int64
+}
+
+// step passes on what there is, and says whether the job still ran before.
+func (f *follower) step(ctx context.Context, r *sandboxRun, job string, wait time.Duration) (running, more bool, err error) {
+	a, err := r.call(ctx, map[string]any{
+		"job": job, "action": "tail", "stream": f.name, "offset": f.offset, "wait_ms": wait.Milliseconds(),
+	}, wait)
+	if err != nil {
+		return false, false, err
+	}
+	text := a.Stdout
+	if f.name == "stderr" {
+		text = a.Stderr
+	}
+	if lost := a.Offset - f.offset; lost > 0 {
+		text = fmt.Sprintf("\n[… %d bytes omitted …]\n", lost) + text
+	}
+	more, f.offset = a.Next > f.offset, max(a.Next, f.offset)
+	return a.Running, more, passOn(f.to, text)
 }
 
 func passOn(w io.Writer, text string) error {

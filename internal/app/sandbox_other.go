@@ -5,7 +5,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/ossicle/ossicle/worker"
 )
@@ -16,6 +15,6 @@ func RunSandbox(context.Context, []string, *SandboxOptions) (SandboxResult, erro
 }
 
 // RunWorker needs Linux.
-func RunWorker(context.Context, func(string) (string, bool), *slog.Logger) worker.Exit {
+func RunWorker(context.Context, func(string) (string, bool), WorkerOptions) worker.Exit {
 	return worker.Exit{Code: worker.ExitConfig, Reason: "workers need Linux"}
 }

@@ -4,7 +4,6 @@ package app
 
 import (
 	"context"
-	"log/slog"
 	"path/filepath"
 	"slices"
 
@@ -22,7 +21,7 @@ const outputs = "out"
 // RunWorker is the process in a sandbox: it reads its environment through lookup,
 // dials the gateway and serves exec and file until it is released or ctx ends.
 // The code of what it returns is the process's exit code.
-func RunWorker(ctx context.Context, lookup func(string) (string, bool), log *slog.Logger) worker.Exit {
+func RunWorker(ctx context.Context, lookup func(string) (string, bool), o WorkerOptions) worker.Exit {
 	env, err := worker.ReadEnvironment(lookup)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
@@ -34,7 +33,7 @@ func RunWorker(ctx context.Context, lookup func(string) (string, bool), log *slo
 	if v, ok := lookup(sandbox.EnvTier); ok && v != "" {
 		tier = sandbox.Tier(v)
 	}
-	shell, err := tools.NewShell(dir, &tools.Options{Wrap: sandbox.Wrap(tier)})
+	shell, err := tools.NewShell(dir, &tools.Options{Output: o.Output, Wrap: sandbox.Wrap(tier)})
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}
@@ -52,7 +51,7 @@ func RunWorker(ctx context.Context, lookup func(string) (string, bool), log *slo
 		tools.AddFile(server, files)
 	}
 	return worker.New(server, env, &worker.Options{
-		Logger: log, Image: version.Name + " " + version.Number(), Workspace: dir,
+		Logger: o.Logger, Image: version.Name + " " + version.Number(), Workspace: dir,
 		Executors: worker.Executors{
 			Pulse: shell.Pulse,
 			Flush: func(ctx context.Context) (worker.Report, error) {

@@ -43,9 +43,9 @@ has the programs of this machine, an empty workspace in memory and nothing else:
 network, no files of ours, none of our environment, no standard input. Files that it
 leaves in /workspace/out are artifacts; --keep-artifacts keeps them.
 
-The output is printed when the command ends: of each stream the first and last
-15,000 bytes. The exit code is the command's; 124 if its time was over, 125 if there
-was no sandbox or it was lost.
+Output is printed as it comes; what comes faster than it can be read is left out in
+the middle, and counted there. The exit code is the command's; 124 if its time was
+over, 125 if there was no sandbox or it was lost.
 
 It needs Linux with bubblewrap, and runs nothing where there is no sandbox.`,
 		Example: `  ossicle sandbox run -- python3 -c 'print(6*7)'

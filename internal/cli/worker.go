@@ -22,7 +22,8 @@ type codeError struct {
 func (e *codeError) Error() string { return e.reason }
 
 func newWorker(e *env) *cobra.Command {
-	return &cobra.Command{
+	output := 0
+	cmd := &cobra.Command{
 		Use:    "worker",
 		Short:  "Be the process in a sandbox that serves its tools to a gateway",
 		Hidden: true, // a gateway starts it
@@ -36,11 +37,15 @@ gateway fell silent, 77 token or session refused, 78 version or configuration.`,
 			if e.verbose {
 				level = "debug"
 			}
-			exit := app.RunWorker(cmd.Context(), e.getenv, e.logger(config.Log{Level: level, Format: e.logFormat}))
+			exit := app.RunWorker(cmd.Context(), e.getenv, app.WorkerOptions{
+				Logger: e.logger(config.Log{Level: level, Format: e.logFormat}), Output: output,
+			})
 			if exit.Code == worker.ExitReleased {
 				return nil
 			}
 			return &codeError{code: int(exit.Code), reason: fmt.Sprintf("worker ended: %.500s", printable(exit.Reason))}
 		},
 	}
+	cmd.Flags().IntVar(&output, "output", 0, "bytes that are kept of a command's output")
+	return cmd
 }
