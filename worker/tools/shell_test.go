@@ -303,6 +303,9 @@ func TestTailOfOneStream(t *testing.T) {
 	if got := strings.ReplaceAll(text, "��", "�"); got != "a�blast" || offset != 8 {
 		t.Errorf("%q, %d bytes", text, offset)
 	}
+	if p, err := s.tail(t.Context(), j.ID, "stdout", 0, 0); err != nil || p.next != 8 {
+		t.Errorf("%+v, %v", p, err)
+	}
 	if p, err := s.tail(t.Context(), j.ID, "stderr", 0, time.Minute); err != nil || p.text != "oops\n" || p.next != 5 {
 		t.Errorf("%+v, %v", p, err)
 	}
