@@ -42,7 +42,8 @@ type Digest struct {
 	total  int
 	counts map[string]int
 	others int         // events of types beyond digestKnown
-	recent [][2]string // types and data of the last ones, cut
+	recent [][2]string // types, and keys with data, of the last ones, cut
+	lost   bool        // some are missing, nobody knows how many
 }
 
 // NewDigest returns an empty digest.
@@ -62,7 +63,11 @@ func NewDigest(o *DigestOptions) *Digest {
 
 // Add counts an event. What it keeps of it is at most a line.
 func (d *Digest) Add(e Event) {
-	line := [2]string{cut(e.Type, digestName), cut(string(e.Data), digestLine)}
+	text := string(e.Data)
+	if e.Key != "" {
+		text = cut(e.Key, digestName) + " " + text
+	}
+	line := [2]string{cut(e.Type, digestName), cut(text, digestLine)}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.total++
@@ -78,25 +83,35 @@ func (d *Digest) Add(e Event) {
 }
 
 // AddGap counts events that were lost on the way here, where their number is
-// known.
+// known, and otherwise has the block say that some are missing.
 func (d *Digest) AddGap(g Gap) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.total += int(g.Dropped)
 	d.others += int(g.Dropped)
+	d.lost = d.lost || g.Dropped == 0
 }
+
+// lostNote ends the first line of a block before which events are missing.
+const lostNote = " (events before these are missing: they are no longer kept, or the log is another one)"
 
 // Render returns the block and begins anew, in one step: every event is in
 // exactly one block. No events are the empty string.
 func (d *Digest) Render() string {
 	d.mu.Lock()
-	total, counts, others, recent := d.total, d.counts, d.others, d.recent
-	d.total, d.counts, d.others, d.recent = 0, map[string]int{}, 0, nil
+	total, counts, others, recent, lost := d.total, d.counts, d.others, d.recent, d.lost
+	d.total, d.counts, d.others, d.recent, d.lost = 0, map[string]int{}, 0, nil, false
 	d.mu.Unlock()
-	if total == 0 {
+	if total == 0 && !lost {
 		return ""
 	}
 	head := "Since your last message: " + renderCounts(counts, others)
+	if total == 0 {
+		return "Since your last message: events that are missing: they are no longer kept, or the log is another one."
+	}
+	if lost {
+		head += lostNote
+	}
 	if dropped := total - d.o.Buffer; dropped > 0 {
 		head += fmt.Sprintf(" (%d older events dropped)", dropped)
 	}

@@ -116,3 +116,22 @@ func TestDigestIsAtomic(t *testing.T) {
 		t.Errorf("counted %d", total)
 	}
 }
+
+// F-29, F-30: what was lost on the way is told, also where nobody knows how much,
+// and an event with its key.
+func TestADigestTellsOfLoss(t *testing.T) {
+	t.Parallel()
+	d := feed.NewDigest(nil)
+	d.AddGap(feed.Gap{From: 1, To: 250, Reason: feed.Evicted})
+	if got := d.Render(); !strings.Contains(got, "missing") {
+		t.Errorf("a loss alone is %q", got)
+	}
+	if got := d.Render(); got != "" {
+		t.Errorf("told twice: %q", got)
+	}
+	d.AddGap(feed.Gap{From: 1, To: 250, Reason: feed.Epoch})
+	d.Add(feed.Event{Type: "opened", Key: "INC-7", Data: []byte(`{"severity":"high"}`)})
+	if got := d.Render(); !strings.HasPrefix(got, "Since your last message: 1 x opened (events before these are missing") || !strings.Contains(got, `- INC-7 {"severity":"high"}`) {
+		t.Errorf("got %q", got)
+	}
+}

@@ -91,6 +91,10 @@ func (h *Hub) Publish(ctx context.Context, drafts []Draft) ([]Receipt, error) {
 	}
 	receipts, err := h.store.Append(ctx, clean)
 	if err != nil {
+		if ctx.Err() == nil {
+			h.note(&h.stats.Store, err)
+			h.kick() // to find out when it is well again
+		}
 		return nil, fmt.Errorf("publish: %w", err)
 	}
 	h.kick()

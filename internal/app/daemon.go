@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,12 +90,12 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 	if url, alive := askPlace(ctx, place); alive {
 		return &RunningDaemonError{URL: url}
 	}
-	d, err := a.newDaemon(&o)
+	d, err := a.newDaemon(ctx, &o)
 	if err != nil {
 		return err
 	}
 	server, err := httpserver.New(d, &httpserver.Options{
-		Addr: o.Addr, TLS: o.TLS, Hosts: o.Hosts, Origins: o.Origins, Auth: d.auth, Tickets: d.tickets, Logger: o.Logger, Routes: d.routes,
+		Addr: o.Addr, TLS: o.TLS, Hosts: o.Hosts, Origins: o.Origins, Auth: d.auth, Tickets: d.tickets, Logger: o.Logger, Routes: d.routes, Ready: o.Feed.ready,
 		Budget: httpserver.Budget{Requests: apiBudget},
 	})
 	if err == nil {
@@ -101,13 +104,14 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 	if err != nil {
 		return errors.Join(err, d.abandon(ctx))
 	}
-	url := strings.TrimSuffix(server.URL(), httpserver.MCPPath)
-	if err := writePlace(place, url); err != nil {
+	address := strings.TrimSuffix(server.URL(), httpserver.MCPPath)
+	here := local(address)
+	if err := writePlace(place, here); err != nil {
 		return errors.Join(err, server.Close(), d.abandon(ctx))
 	}
-	defer removePlace(place, url)
+	defer removePlace(place, here)
 	if o.Ready != nil {
-		if err := o.Ready(url); err != nil {
+		if err := o.Ready(address); err != nil {
 			return errors.Join(err, server.Close(), d.abandon(ctx))
 		}
 	}
@@ -131,7 +135,7 @@ type daemon struct {
 	host    *Host              // likewise
 }
 
-func (a *Agents) newDaemon(o *ServeOptions) (*daemon, error) {
+func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error) {
 	tokens, err := httpserver.TokenFile(filepath.Join(o.Data, TokenName))
 	if err != nil {
 		return nil, err
@@ -141,7 +145,7 @@ func (a *Agents) newDaemon(o *ServeOptions) (*daemon, error) {
 	if o.Feed == nil {
 		return d, nil
 	}
-	return d, d.serveFeed(a, o, tokens)
+	return d, d.serveFeed(ctx, a, o, tokens)
 }
 
 // Handler implements httpserver.MCP.
@@ -211,6 +215,19 @@ func writePlace(path, url string) error {
 		return fmt.Errorf("say where sessions are served: %w", err)
 	}
 	return nil
+}
+
+// local is the URL at which this machine reaches a server that listens at all
+// addresses: by the loopback one.
+func local(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsUnspecified() {
+		u.Host = net.JoinHostPort("127.0.0.1", u.Port())
+	}
+	return u.String()
 }
 
 // removePlace removes the file unless it names another process by now.

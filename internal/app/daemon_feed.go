@@ -17,7 +17,7 @@ import (
 
 // serveFeed adds the feed to what the daemon serves: the HTTP API, and its topics
 // over MCP.
-func (d *daemon) serveFeed(a *Agents, o *ServeOptions, tokens httpserver.StaticTokens) error {
+func (d *daemon) serveFeed(ctx context.Context, a *Agents, o *ServeOptions, tokens httpserver.StaticTokens) error {
 	secret, err := ticketSecret(o.Data)
 	if err != nil {
 		return err
@@ -25,7 +25,7 @@ func (d *daemon) serveFeed(a *Agents, o *ServeOptions, tokens httpserver.StaticT
 	if d.tickets, err = access.NewTickets(secret, nil); err != nil {
 		return err
 	}
-	hooks, err := newHooks(a.config, os.Getenv, o.Feed.publisher, a.Inbox, o.Logger)
+	hooks, err := newHooks(ctx, a.config, os.Getenv, o.Feed.publisher, a.Inbox, o.Logger)
 	if err != nil {
 		return err
 	}

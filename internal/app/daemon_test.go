@@ -237,3 +237,16 @@ func TestOfflineAPI(t *testing.T) {
 		t.Error("a look has made the directory")
 	}
 }
+
+// A process that listens at all addresses is found by the loopback one, whose name
+// its guard takes.
+func TestTheWayInIsLocal(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"http://[::]:7717": "http://127.0.0.1:7717", "http://0.0.0.0:1": "http://127.0.0.1:1", "https://10.0.0.5:2": "https://10.0.0.5:2", "http://127.0.0.1:3": "http://127.0.0.1:3",
+	} {
+		if got := local(address); got != want {
+			t.Errorf("%s: %s", address, got)
+		}
+	}
+}

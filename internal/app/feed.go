@@ -134,6 +134,17 @@ func (f *Feed) work(ctx context.Context, name string, run func(context.Context) 
 	})
 }
 
+// ready reports whether the log can be read. No feed is always ready.
+func (f *Feed) ready(context.Context) error {
+	if f == nil {
+		return nil
+	}
+	if s := f.Hub.Stats().Store; s.Err != "" {
+		return errors.New("the log of the feed cannot be used now") // the cause is in the log, and may name what is not for everybody
+	}
+	return nil
+}
+
 // Close stops the hub and closes the log. Whoever subscribed gets ErrStopped.
 func (f *Feed) Close(ctx context.Context) error { return f.down.run(ctx) }
 

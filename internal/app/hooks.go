@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,12 +39,17 @@ type hook struct {
 
 // newHooks reads the secrets. A hook without one is an error: it would take
 // anything from anybody.
-func newHooks(c *config.Config, getenv func(string) string, to feed.Publisher, inbox *notice.Inbox, log *slog.Logger) (*hooks, error) {
+func newHooks(ctx context.Context, c *config.Config, getenv func(string) string, to feed.Publisher, inbox *notice.Inbox, log *slog.Logger) (*hooks, error) {
 	h := &hooks{byName: map[string]hook{}, feed: to, inbox: inbox, log: log}
 	for name, one := range c.Feed.Hooks {
 		secret := getenv(one.SecretEnv)
 		if secret == "" {
 			return nil, fmt.Errorf("take hook %s: the variable %s, which holds its secret, is not set", name, one.SecretEnv)
+		}
+		if one.Agent != "" { // whom the operator has named there is an inbox for
+			if err := inbox.Register(ctx, one.Agent); err != nil {
+				return nil, fmt.Errorf("take hook %s: %w", name, err)
+			}
 		}
 		h.byName[name] = hook{one, secret}
 	}
@@ -88,7 +94,12 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		httpserver.WriteProblem(w, http.StatusBadRequest, "the body is not JSON")
 		return
 	}
-	if err := h.take(r, name, one, d); err != nil {
+	err = h.take(r, name, one, d)
+	if _, refused := errors.AsType[*feed.BatchError](err); refused { // it will never be taken
+		httpserver.WriteProblem(w, http.StatusBadRequest, "the body cannot be an event: "+err.Error())
+		return
+	}
+	if err != nil {
 		h.log.LogAttrs(r.Context(), slog.LevelWarn, "a webhook was not taken", logattr.URI("/v1/hooks/"+name), logattr.Err(err))
 		httpserver.WriteProblem(w, http.StatusServiceUnavailable, "it could not be kept; send it again")
 		return

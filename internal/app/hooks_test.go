@@ -61,18 +61,15 @@ func (p publisher) Publish(ctx context.Context, drafts []feed.Draft) ([]feed.Rec
 func TestHooks(t *testing.T) {
 	t.Parallel()
 	store, inbox := feedtest.NewMemory(), notice.New(noticetest.NewStore(), nil)
-	if err := inbox.Register(t.Context(), "oncall"); err != nil {
-		t.Fatal(err)
-	}
 	c := &config.Config{Feed: config.Feed{Hooks: map[string]config.Hook{
 		"std":   {SecretEnv: "S", Topic: "a"},
 		"hub":   {SecretEnv: "S", Topic: "git", Form: config.HookGitHub},
 		"pager": {SecretEnv: "S", Agent: "oncall"},
 	}}}
-	if _, err := newHooks(c, func(string) string { return "" }, publisher{store}, inbox, nil); err == nil || !strings.Contains(err.Error(), "variable S") {
+	if _, err := newHooks(t.Context(), c, func(string) string { return "" }, publisher{store}, inbox, nil); err == nil || !strings.Contains(err.Error(), "variable S") {
 		t.Errorf("hooks without a secret: %v", err)
 	}
-	h, err := newHooks(c, func(string) string { return hookSecret }, publisher{store}, inbox, slog.New(slog.DiscardHandler))
+	h, err := newHooks(t.Context(), c, func(string) string { return hookSecret }, publisher{store}, inbox, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,6 +104,8 @@ func TestHooks(t *testing.T) {
 		{"hub", body, gitHubHeader("g2", feed.GapType, body), http.StatusNoContent},
 		{"hub", body, gitHubHeader("g3", "p\x01ush", body), http.StatusNoContent},
 		{"std", "no json", standardHeader("m2", "no json"), http.StatusBadRequest},
+		{"std", `{"a":1,"a":2}`, standardHeader("m3", `{"a":1,"a":2}`), http.StatusBadRequest},
+		{"hub", `{"a":"\ud800"}`, gitHubHeader("g4", "push", `{"a":"\ud800"}`), http.StatusBadRequest},
 		{"std", strings.Repeat("x", feed.MaxData+1), http.Header{}, http.StatusRequestEntityTooLarge},
 		{"pager", body, standardHeader("p1", body), http.StatusNoContent},
 		{"pager", body, standardHeader("p1", body), http.StatusNoContent},

@@ -58,7 +58,8 @@ func (f *daemonFlags) home(c *config.Config) string {
 // find returns the address and the token of the process that serves a session,
 // or with an empty id of the daemon: those that are given, else those of the data
 // directory. The token of the data directory is for its own processes; it is
-// never sent to an address that was given.
+// never sent to an address that was given, and to one that may be anybody's only
+// what --token-file names.
 func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (target, token string, err error) {
 	c, err := e.load()
 	if err != nil {
@@ -68,6 +69,10 @@ func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (tar
 		address = f.url
 	}
 	ours := address == ""
+	if !ours && address != f.url { // a stream that may be anybody's
+		token, err = f.fileToken(f.tokenFile)
+		return address, token, err
+	}
 	if ours {
 		if address = app.FindServer(ctx, f.home(c), id); address == "" {
 			return "", "", errNoServer
@@ -87,6 +92,11 @@ func (f *daemonFlags) token(e *env, c *config.Config, ours bool) (string, error)
 	if file == "" && ours {
 		file = filepath.Join(f.home(c), app.TokenName)
 	}
+	return f.fileToken(file)
+}
+
+// fileToken reads a token; no file is no token.
+func (*daemonFlags) fileToken(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}

@@ -67,8 +67,10 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 	path := "/v1/topics/" + url.PathEscape(topic) + "/events"
 	var body io.Reader
 	kind := "application/json"
+	bad := func() error { return nil }
 	if data == "-" {
-		pipe, stop := f.stream(e.In)
+		pipe, found, stop := f.stream(e.In)
+		bad = found
 		defer stop()
 		body, kind = pipe, "application/x-ndjson"
 	} else {
@@ -87,7 +89,7 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 		return err
 	}
 	defer func() { _ = answer.Close() }()
-	return e.printReceipts(answer)
+	return errors.Join(e.printReceipts(answer), bad())
 }
 
 // event is the line of one event.
@@ -102,32 +104,48 @@ func (f *publishFlags) event(data jsontext.Value) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// stream turns the JSON values of in into lines as they come. stop ends it where
-// the request ended first; what reads in ends with its next value or its end.
-func (f *publishFlags) stream(in io.Reader) (lines io.Reader, stop func()) {
+// stream turns the JSON values of in into lines as they come. bad is what was
+// wrong with a value, once the lines have ended: those before it are published.
+// stop ends the stream where the request ended first; what reads in ends with its
+// next value or its end.
+func (f *publishFlags) stream(in io.Reader) (lines io.Reader, bad func() error, stop func()) {
 	r, w := io.Pipe()
+	found := make(chan error, 1)
 	go func() {
-		values := jsontext.NewDecoder(in)
-		for {
-			v, err := values.ReadValue()
-			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					err = &usageError{fmt.Errorf("read standard input: %w", err)}
-				}
-				_ = w.CloseWithError(err)
-				return
-			}
-			line, err := f.event(v.Clone())
-			if err == nil {
-				_, err = w.Write(line)
-			}
-			if err != nil {
-				_ = w.CloseWithError(err)
-				return
-			}
-		}
+		err := f.lines(in, w)
+		found <- err
+		_ = w.Close()
 	}()
-	return r, func() { _ = r.Close() }
+	bad = func() error {
+		select {
+		case err := <-found:
+			return err
+		default:
+			return nil
+		}
+	}
+	return r, bad, func() { _ = r.Close() }
+}
+
+// lines writes an event for each value, until their end or the first that is none.
+func (f *publishFlags) lines(in io.Reader, to io.Writer) error {
+	values := jsontext.NewDecoder(in)
+	for {
+		v, err := values.ReadValue()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return &usageError{fmt.Errorf("read standard input: %w", err)}
+		}
+		line, err := f.event(v.Clone())
+		if err != nil {
+			return err
+		}
+		if _, err := to.Write(line); err != nil {
+			return nil //nolint:nilerr // the request has ended, and says why
+		}
+	}
 }
 
 // printReceipts prints where the events stand.

@@ -96,9 +96,14 @@ func (f *tailFlags) run(ctx context.Context, e *env, address string) error {
 		t.command = &command{line: f.exec, limit: f.execTime, out: e.Out, err: e.Err}
 	}
 	from := f.since
-	if kept, err := readCursor(f.cursor); err != nil {
+	kept, err := readCursor(f.cursor)
+	if err == nil {
+		err = checkCursor(f.cursor)
+	}
+	if err != nil {
 		return err
-	} else if kept != "" {
+	}
+	if kept != "" {
 		from = kept
 	}
 	header := http.Header{}
@@ -154,7 +159,9 @@ func (t *tail) follow(ctx context.Context) error {
 	if refused, ok := errors.AsType[*sse.StatusError](err); ok && refused.Code == http.StatusNoContent {
 		err = nil // the server says that nothing more will come
 	}
-	err = errors.Join(err, t.keep(t.client.LastID()))
+	if err == nil {
+		err = t.keep(t.client.LastID())
+	}
 	if err == nil && counted && t.left > 0 {
 		return errInterrupted
 	}
@@ -260,6 +267,19 @@ func readCursor(path string) (string, error) {
 		return "", &usageError{fmt.Errorf("read cursor: %s does not hold one id; remove it to begin anew", path)}
 	}
 	return id, nil
+}
+
+// checkCursor finds out whether the file can be written before anything happens
+// that it should remember.
+func checkCursor(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".cursor.*")
+	if err != nil {
+		return &usageError{fmt.Errorf("keep cursor: %w", err)}
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // writeCursor replaces the file as a whole: whoever reads it sees one id or the

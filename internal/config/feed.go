@@ -132,31 +132,27 @@ func (r *TopicRule) read() (err error) {
 	return err
 }
 
-// CheckStore says whether a store is named in a form that is known.
+// CheckStore says whether a store is named in a form that is known. The error
+// names no more of it than its scheme: it may hold a password.
 func CheckStore(store string) error {
 	switch scheme, rest, _ := strings.Cut(store, ":"); {
-	case store == "", scheme == "sqlite" && rest != "", scheme == "postgres", scheme == "postgresql":
+	case store == "", scheme == "sqlite" && rest != "", strings.HasPrefix(store, "postgres://"), strings.HasPrefix(store, "postgresql://"):
 		return nil
 	}
-	return fmt.Errorf("store %q: use sqlite:PATH or a postgres:// URL", withoutPassword(store))
+	return errors.New("store: its form is none that is known; use sqlite:PATH or a postgres:// URL")
 }
 
-// CheckBus says whether a bus is named in a form that is known.
+// CheckBus says whether a bus is named in a form that is known, as CheckStore.
 func CheckBus(bus string) error {
-	scheme, _, _ := strings.Cut(bus, "://")
-	switch scheme {
-	case "", "memory", "postgres", "redis", "rediss", "nats", "tls":
+	switch bus {
+	case "", "memory", "postgres":
 		return nil
 	}
-	return fmt.Errorf("bus %q: use memory, postgres, or a redis:// or nats:// URL", withoutPassword(bus))
-}
-
-// withoutPassword cuts an address that may hold one.
-func withoutPassword(s string) string {
-	if scheme, _, ok := strings.Cut(s, "://"); ok {
-		return scheme + "://…"
+	switch scheme, _, url := strings.Cut(bus, "://"); {
+	case url && (scheme == "redis" || scheme == "rediss" || scheme == "nats" || scheme == "tls"):
+		return nil
 	}
-	return s
+	return errors.New("bus: its form is none that is known; use memory, postgres (the store's own), or a redis:// or nats:// URL")
 }
 
 // Policy is the policy of a topic.

@@ -42,12 +42,17 @@ feed:
 func TestBadFeed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"store: mysql://u:hunter2@h/d": "use sqlite:PATH",
-		"store: 'sqlite:'":             "use sqlite:PATH",
-		"bus: kafka://u:hunter2@h":     "redis:// or nats://",
-		"ring: -1":                     "feed.ring",
-		"topics: [{topic: A}]":         "lower-case",
-		"topics: [{policy: x}]":        "topic is empty",
+		"store: mysql://u:hunter2@h/d":     "use sqlite:PATH",
+		"store: u:hunter2@h/d":             "use sqlite:PATH",
+		"store: 'host=h password=hunter2'": "use sqlite:PATH",
+		"bus: u:hunter2@h:6379":            "redis:// or nats://",
+		"bus: redis:hunter2@h":             "redis:// or nats://",
+		"bus: postgres://u:hunter2@h/d":    "postgres (the store's own)",
+		"store: 'sqlite:'":                 "use sqlite:PATH",
+		"bus: kafka://u:hunter2@h":         "redis:// or nats://",
+		"ring: -1":                         "feed.ring",
+		"topics: [{topic: A}]":             "lower-case",
+		"topics: [{policy: x}]":            "topic is empty",
 		"topics: [{topic: a, policy: drop-oldest, auditable: true}]": "auditable topic must not",
 		"topics: [{topic: a, policy: drop}]":                         "none of drop-oldest",
 		"hooks: {a: {topic: b}}":                                     "secret_env is empty",

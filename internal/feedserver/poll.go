@@ -39,10 +39,10 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, want wanted) 
 	if p := want.principal; p != nil && !p.Expires.IsZero() {
 		wait = min(wait, time.Until(p.Expires))
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), wait)
+	ctx, cancel := context.WithTimeout(r.Context(), storeTime+wait)
 	defer cancel()
 	defer s.atEnding(cancel)()
-	b, err := next(ctx, sub)
+	b, err := next(ctx, sub, wait)
 	var slow *feed.SlowError
 	switch {
 	case r.Context().Err() != nil:
@@ -60,12 +60,18 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, want wanted) 
 	_, _ = w.Write(appendAnswer(nil, b))
 }
 
-// next returns what is there, or the next that comes, without waiting for more
-// behind it.
-func next(ctx context.Context, sub *feed.Subscription) (feed.Batch, error) {
+// next returns what is there, or the next that comes within the time, without
+// waiting for more behind it. To read what is there takes what it takes: a client
+// that does not wait must not be told for ever that there is nothing.
+func next(ctx context.Context, sub *feed.Subscription, wait time.Duration) (feed.Batch, error) {
 	b, _, err := sub.Take(ctx)
 	if err == nil && b.Gap == nil && len(b.Items) == 0 {
-		b, err = sub.Next(ctx)
+		waiting, cancel := context.WithTimeout(ctx, wait)
+		b, err = sub.Next(waiting)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return feed.Batch{Position: sub.Position()}, nil
+		}
 	}
 	size := 0
 	for _, it := range b.Items {

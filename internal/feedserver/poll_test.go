@@ -51,6 +51,10 @@ func TestALongPoll(t *testing.T) {
 			all = append(all, ids...)
 		}
 		same(t, upTo(1, 50), all)
+		// Who does not wait gets what is there all the same, from the store too.
+		if p, ids := s.poll("wait=0s&topic=a", s.at(3)); len(ids) == 0 || ids[0] != 4 || p.Position == s.at(3) {
+			t.Errorf("without waiting: %+v", p)
+		}
 		begun := time.Now()
 		p, ids = s.poll("wait=50ms&topic=a", s.at(50))
 		if took := time.Since(begun); len(ids) != 0 || p.Position != s.at(50) || took < 50*time.Millisecond {

@@ -29,10 +29,28 @@ func OpenBell(ctx context.Context, f *Feed, watch Watch) (*Bell, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open bell: %w", err)
 	}
-	if err := errors.Join(compare(ctx, f, file), file.Close()); err != nil {
+	if err := errors.Join(settle(ctx, f), compare(ctx, f, file), file.Close()); err != nil {
 		return nil, fmt.Errorf("open bell: %w", err)
 	}
 	return b, nil
+}
+
+// settle begins a new epoch if the log is in another file than the one that it was
+// last used in: a copy was put back, or moved to another disk. Whoever resumes is
+// told in either case, which is better than to be fooled in one.
+func settle(ctx context.Context, f *Feed) error {
+	path, err := f.db.path(ctx)
+	if err != nil {
+		return err
+	}
+	home, err := fileHome(path)
+	if err != nil || home == "" {
+		return err
+	}
+	return f.db.write(ctx, func(t *tx) error {
+		_, err := t.exec(`UPDATE feed_log SET home = ?1, epoch = CASE home WHEN '' THEN epoch ELSE lower(hex(randomblob(8))) END WHERE home <> ?1`, home)
+		return err
+	})
 }
 
 // compare looks at the bell before the log: what was rung can be seen.

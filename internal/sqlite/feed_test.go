@@ -119,6 +119,58 @@ func TestRestoredFile(t *testing.T) {
 	}
 }
 
+// F-1: a copy of the whole directory, its bell with it, is another log too; a file
+// that was renamed is not.
+func TestCopiedLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if home, err := fileHome(dir); err != nil || home == "" {
+		t.Skip("this file system does not tell when a file was made")
+	}
+	life := func(name string) (at feed.Position) {
+		db, err := Open(t.Context(), filepath.Join(dir, name), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		b, f := bell(t, db), db.Feed()
+		receipts, err := f.Append(t.Context(), events(1, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = feed.Position{Epoch: head(t, f).Epoch, ID: receipts[0].ID}
+		if err := b.Ring(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	first := life("x.db")
+	for _, suffix := range []string{"", "-bell"} {
+		text, err := os.ReadFile(filepath.Join(dir, "x.db"+suffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "copy.db"+suffix), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if again := life("x.db"); again.Epoch != first.Epoch || again.ID != 2 {
+		t.Errorf("opened again: %v after %v", again, first)
+	}
+	copied := life("copy.db")
+	if copied.Epoch == first.Epoch || copied.ID != 2 {
+		t.Errorf("a copy: %v after %v", copied, first)
+	}
+	for _, suffix := range []string{"", "-bell"} {
+		if err := os.Rename(filepath.Join(dir, "copy.db"+suffix), filepath.Join(dir, "moved.db"+suffix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if moved := life("moved.db"); moved.Epoch != copied.Epoch {
+		t.Errorf("renamed: %v after %v", moved, copied)
+	}
+}
+
 // F-2, F-4, B-071: an append that fails half way leaves nothing, not even ids or
 // counts.
 func TestAppendIsAtomic(t *testing.T) {

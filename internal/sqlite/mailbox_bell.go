@@ -60,7 +60,10 @@ func (b *MailboxBell) Listen(ctx context.Context, ring func()) error {
 
 func (b *MailboxBell) net(ctx context.Context, ring func()) (err error) {
 	conn, err := b.m.db.reader.db.Conn(ctx) // a version counts the commits of others, for one connection
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // a clean stop
+	case err != nil:
 		return fmt.Errorf("listen to log: %w", err)
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
@@ -69,7 +72,10 @@ func (b *MailboxBell) net(ctx context.Context, ring func()) (err error) {
 	if err = conn.QueryRowContext(ctx, `SELECT signals FROM mailbox`).Scan(&last); err == nil {
 		last, err = dataVersion(ctx, conn)
 	}
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return nil //nolint:nilerr // a clean stop
+	case err != nil:
 		return fmt.Errorf("listen to log: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
