@@ -25,7 +25,7 @@ import (
 // F-16, F-13.
 func TestAClientThatNeverReadsIsCut(t *testing.T) {
 	t.Parallel()
-	const n, cut = 2000, 300 * time.Millisecond
+	const n, cut = 2000, 2 * time.Second // the one that reads must not be that late, on any machine
 	byEachWay(t, func() setup { return setup{feed: feedserver.Options{WriteTime: cut}} }, func(t *testing.T, s *site) {
 		good := s.open("?topic=a", "")
 		s.open("?topic=a", "") // which nobody reads
