@@ -37,6 +37,9 @@ type hook struct {
 	secret string
 }
 
+// leastSecret is how many characters the secret of a webhook has.
+const leastSecret = 16
+
 // newHooks reads the secrets. A hook without one is an error: it would take
 // anything from anybody.
 func newHooks(ctx context.Context, c *config.Config, getenv func(string) string, to feed.Publisher, inbox *notice.Inbox, log *slog.Logger) (*hooks, error) {
@@ -45,6 +48,9 @@ func newHooks(ctx context.Context, c *config.Config, getenv func(string) string,
 		secret := getenv(one.SecretEnv)
 		if secret == "" {
 			return nil, fmt.Errorf("take hook %s: the variable %s, which holds its secret, is not set", name, one.SecretEnv)
+		}
+		if len(secret) < leastSecret {
+			return nil, fmt.Errorf("take hook %s: the secret in %s has %d characters, and %d are the least", name, one.SecretEnv, len(secret), leastSecret)
 		}
 		if one.Agent != "" { // whom the operator has named there is an inbox for
 			if err := inbox.Register(ctx, one.Agent); err != nil {

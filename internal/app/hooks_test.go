@@ -69,6 +69,9 @@ func TestHooks(t *testing.T) {
 	if _, err := newHooks(t.Context(), c, func(string) string { return "" }, publisher{store}, inbox, nil); err == nil || !strings.Contains(err.Error(), "variable S") {
 		t.Errorf("hooks without a secret: %v", err)
 	}
+	if _, err := newHooks(t.Context(), c, func(string) string { return "short" }, publisher{store}, inbox, nil); err == nil || strings.Contains(err.Error(), "short") {
+		t.Errorf("a secret that can be guessed: %v", err)
+	}
 	h, err := newHooks(t.Context(), c, func(string) string { return hookSecret }, publisher{store}, inbox, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -48,7 +48,10 @@ An id of ossicle names the log and the place in it. --since begins behind an id,
 and --cursor keeps the id of the last event that was handled in a file, to go on
 from there the next time. The command of --exec gets the data of each event on
 its standard input, and $OSSICLE_ID and $OSSICLE_TYPE; the next event waits for
-it, and if it fails, tail ends, with that event not handled.`,
+it, and if it fails, tail ends, with that event not handled. It goes without --json.
+
+An address that is given as URL gets a token only by --token-file, for it may be
+anybody's; one that is given by --url gets $OSSICLE_TOKEN too.`,
 		Example: `  ossicle tail --topic incidents
   ossicle tail --topic 'deploy*' --cursor deploys.id --exec ./handle
   ossicle tail https://stream.example/events --json`,
@@ -240,6 +243,9 @@ func (e *env) printEvent(event sse.Event) error {
 }
 
 func (t *tail) lost(cause error, wait time.Duration) {
+	if request, ok := errors.AsType[*url.Error](cause); ok {
+		cause = request.Err // the address may hold a ticket
+	}
 	t.env.log.LogAttrs(context.Background(), slog.LevelWarn, "no stream, trying again", logattr.Err(cause), logattr.Delay(wait.Round(time.Millisecond)))
 }
 

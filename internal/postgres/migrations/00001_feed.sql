@@ -293,7 +293,12 @@ CREATE FUNCTION ossicle.feed_record(topic text, tbl text, op text, k text, n jso
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     body    text;
-    omitted jsonb := CASE WHEN failed IS TRUE THEN '["new", "old"]' ELSE '[]' END;
+    omitted jsonb := CASE
+        WHEN failed IS NOT TRUE THEN '[]'
+        WHEN op = 'insert' THEN '["new"]'
+        WHEN op = 'delete' THEN '["old"]'
+        ELSE '["new", "old"]'
+    END;
 BEGIN
     LOOP
         -- What is this big in memory is too big as text, and may not even fit into one.
