@@ -47,6 +47,9 @@ func (s *Server) publishLines(w http.ResponseWriter, r *http.Request, topic, key
 			Error httpserver.Problem `json:"error"`
 		}{httpserver.NewProblem(p.status, p.detail)})
 	default:
+		if r.ProtoMajor == 1 { // the rest of the body is not read, so nothing can follow it
+			w.Header().Set("Connection", "close")
+		}
 		s.answerError(w, err)
 	}
 }

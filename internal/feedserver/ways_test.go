@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // way is a protocol by which a stream can come.
@@ -61,7 +62,7 @@ func (s *site) client(w way) *http.Client {
 	var conns []net.Conn
 	dialer := net.Dialer{Control: smallBuffer}
 	transport := &http.Transport{
-		Protocols: new(http.Protocols), DisableCompression: true,
+		Protocols: new(http.Protocols), DisableCompression: true, ExpectContinueTimeout: 10 * time.Second,
 		HTTP2:           &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10, MaxReceiveBufferPerConnection: 128 << 10},
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // our own server
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
