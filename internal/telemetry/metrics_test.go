@@ -168,7 +168,12 @@ func TestFeedMetrics(t *testing.T) {
 		if err := w.publish("a"); err == nil {
 			t.Error("published")
 		}
+		if m := scrape(t, w.Telemetry); value(t, m, storeUp) != 0 {
+			t.Error("the store is said to be up while nothing can be published")
+		}
 		w.store.Fail(nil)
+		time.Sleep(time.Second) // the hub looks again by itself
+		synctest.Wait()
 		for _, from := range []int64{1, 300} {
 			if _, err := w.hub.Subscribe(feed.Subscribe{From: &feed.Position{Epoch: w.hub.Stats().Head.Epoch, ID: from}}); err != nil {
 				t.Fatal(err)
