@@ -437,7 +437,12 @@ func (r *rig) notices(t *testing.T) {
 	if n := strings.Count(r.frames.String(), `"method":"session/prompt"`) - before; n != 2 {
 		t.Errorf("%d prompts", n)
 	}
+	// A reply is published when its notices have been acknowledged, by another
+	// goroutine of a real agent's session.
 	texts := h.channel.Texts()
+	for end := time.Now().Add(10 * time.Second); len(texts) < 2 && time.Now().Before(end); texts = h.channel.Texts() {
+		time.Sleep(10 * time.Millisecond)
+	}
 	t.Logf("replies %q", texts)
 	if len(texts) != 2 || !strings.Contains(texts[1], "owner 1") || !strings.Contains(texts[1], "owner 2") {
 		t.Errorf("got %q", texts)
