@@ -55,6 +55,9 @@ func freeAddr(tb testing.TB) (addr, port string) {
 	return net.JoinHostPort("127.0.0.1", port), port
 }
 
+// Address is Addr, for those who take any server.
+func (s *Server) Address() string { return s.Addr }
+
 // Start starts the server again, and returns when it listens.
 func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
