@@ -12,7 +12,6 @@ import (
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/config"
-	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/mcpserver"
 	"github.com/ossicle/ossicle/internal/version"
@@ -123,30 +122,10 @@ func (e *Ears) serve(tools []agent.Tool) error {
 	if err != nil {
 		return err
 	}
-	server.SDK().AddReceivingMiddleware(e.piggyback)
+	server.SDK().AddReceivingMiddleware(piggyback(e.delivery.Inbox, e.agent, e.log))
 	e.server = server
 	e.down.push("server", serverBudget, server.Shutdown)
 	return nil
-}
-
-// piggyback ends the result of every tool with what is pending. On a pipe nobody
-// tells when a result was written; what our tool returned counts as shown (D-2).
-func (e *Ears) piggyback(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		result, ok := res.(*mcp.CallToolResult)
-		if err != nil || !ok {
-			return res, err
-		}
-		pull, err := wake.Append(ctx, e.delivery.Inbox, e.agent, result)
-		if err == nil {
-			err = pull.Seen(context.WithoutCancel(ctx))
-		}
-		if err != nil {
-			e.log.LogAttrs(ctx, slog.LevelWarn, "inbox failed", logattr.Reason("piggyback"), logattr.Err(err))
-		}
-		return res, nil
-	}
 }
 
 // Serve serves the one peer on the pipe until its input ends or ctx does.

@@ -10,14 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpserver"
 	"github.com/ossicle/ossicle/internal/version"
-	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/mailbox"
 )
@@ -193,28 +190,8 @@ func (h *signalHost) open(ctx context.Context, s *httpSeat, session, agent strin
 	if err != nil {
 		return err
 	}
-	s.server.SDK().AddReceivingMiddleware(s.piggyback)
+	s.server.SDK().AddReceivingMiddleware(piggyback(s.inbox, s.o.agent, s.log))
 	return s.join(ctx, session)
-}
-
-// piggyback ends the result of every tool with what is pending. Whether a result
-// arrived nobody tells here; what our tool returned counts as shown (D-2).
-func (s *httpSeat) piggyback(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		result, ok := res.(*mcp.CallToolResult)
-		if err != nil || !ok {
-			return res, err
-		}
-		pull, err := wake.Append(ctx, s.inbox, s.o.agent, result)
-		if err == nil {
-			err = pull.Seen(context.WithoutCancel(ctx))
-		}
-		if err != nil {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "inbox failed", logattr.Reason("piggyback"), logattr.Err(err))
-		}
-		return res, nil
-	}
 }
 
 // end closes a seat, also one that was only half made.
