@@ -11,7 +11,7 @@ import (
 
 // The page shows the statuses and the reasons of the code.
 //
-//
+//
 func TestDocumentedTables(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/attachments.md")

@@ -86,7 +86,7 @@ func TestOverflowInAnyOrder(t *testing.T) {
 // Reduce changes no report that it was given, and one that went through a store
 // goes on as if it had not.
 //
-//
+//
 func TestReduceIsPureAndSurvivesJSON(t *testing.T) {
 	t.Parallel()
 	eachWorld(t, func(t *testing.T, rnd *rand.Rand, all []attach.Evidence) {

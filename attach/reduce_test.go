@@ -29,7 +29,7 @@ func connection(id string) func(*attach.Evidence) {
 
 // The status is the strongest evidence, with its reason and its colour.
 //
-//
+//
 func TestStatuses(t *testing.T) {
 	t.Parallel()
 	resolved, delivered := saw(attach.ServerResolved, 0), saw(attach.ServerDelivered, 1)
@@ -92,7 +92,7 @@ func TestFailedAtStays(t *testing.T) {
 
 // Connections are told apart, an end is shown, and a later connection restores.
 //
-//
+//
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	open1, open2 := saw(attach.InitializeObserved, 1, connection("1")), saw(attach.InitializeObserved, 2, connection("2"))
@@ -162,7 +162,7 @@ func TestBlockedSession(t *testing.T) {
 // A new attempt takes over at once: nothing of the old one colours it, and
 // evidence for the old one is refused, but for what says that it is late.
 //
-//
+//
 func TestStaleAttempts(t *testing.T) {
 	t.Parallel()
 	r := reduce(t, begin(t, attach.Report{}, "a", 0), saw(attach.ServerDelivered, 1), saw(attach.ToolsListObserved, 2))
@@ -200,8 +200,6 @@ func TestStaleAttempts(t *testing.T) {
 }
 
 // A report belongs to one session.
-//
-//
 func TestBeginRefuses(t *testing.T) {
 	t.Parallel()
 	r := begin(t, attach.Report{}, "a", 0)
@@ -267,8 +265,6 @@ func TestReadersAreTolerant(t *testing.T) {
 
 // Of what came live and what was stored the newer is shown, and of equals the
 // live one.
-//
-//
 func TestFresher(t *testing.T) {
 	t.Parallel()
 	old := begin(t, attach.Report{}, "a", 0)

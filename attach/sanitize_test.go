@@ -53,7 +53,7 @@ func TestSummaries(t *testing.T) {
 		"dial tcp 127.0.0.1:9: connect: connection refused":                             "dial tcp 127.0.0.1:9: connect: connection refused",
 		`Post "http://127.0.0.1:4000/mcp/abcdef?key=1": EOF`:                            `Post "http://127.0.0.1:4000": EOF`,
 		`exec: "npx": executable file not found in $PATH`:                               `exec: "npx": executable file not found in $PATH`,
-		"open /srv/a/b/.mcp.json: permission denied":                              "open ….mcp.json: permission denied",
+		"open /srv/a/b/.mcp.json: permission denied":                                    "open ….mcp.json: permission denied",
 		"Authorization: Bearer abc.def":                                                 "Authorization: [redacted]",
 		"got 401 with Bearer abcdef":                                                    "got 401 with Bearer [redacted]",
 		"GITHUB_TOKEN=ghp_abc MODE='x y' srv failed":                                    "GITHUB_TOKEN=[redacted] MODE=[redacted] srv failed",

@@ -187,7 +187,7 @@ func attached(t *testing.T, command string, env []string, mode, target string, s
 // listed, nothing is red without an error of its own, and what the agent cannot
 // take does not cost it its session.
 //
-// M-19.
+// M-19.
 func TestAttachmentReportsOfAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts agents")

@@ -99,7 +99,7 @@ func closeLedger(t *testing.T, l *ledger.Ledger) {
 // The beginning of an attempt is written down before Begin returns; a later life
 // shows what was known, and its own attempt supersedes that at once.
 //
-//
+//
 func TestLives(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestLives(t *testing.T) {
 // Evidence of an attempt that is not the current one is refused and counted; ids
 // that somebody else filled in count for nothing.
 //
-//
+//
 func TestStaleEvidence(t *testing.T) {
 	t.Parallel()
 	m := &memory{}
@@ -214,7 +214,7 @@ func TestStoreThatFails(t *testing.T) {
 // What cannot be read does not keep a session from beginning, and what belongs to
 // another session is not shown.
 //
-//
+//
 func TestDamagedReports(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

@@ -99,7 +99,7 @@ func sentinel() *mcp.Server {
 // What clients of both eras and of the older transport do is seen, with their
 // names and revisions: a client of 2026-07-28 has no connection, and none ends.
 //
-//
+//
 func TestHTTP(t *testing.T) {
 	t.Parallel()
 	server := sentinel()
@@ -196,8 +196,6 @@ func TestHTTP(t *testing.T) {
 }
 
 // Two connections are two, and each ends on its own.
-//
-//
 func TestTwoConnections(t *testing.T) {
 	t.Parallel()
 	o, s := observer(t)

@@ -82,7 +82,7 @@ var (
 // fallback are one connection, pages of a list add up, and a pipe that never had a
 // legacy session has none to end.
 //
-//
+//
 func TestPipe(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

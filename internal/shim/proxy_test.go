@@ -286,7 +286,7 @@ func TestProxyGuards(t *testing.T) {
 // Clients of both eras, and of the older transport, work through the relay, and
 // what they did is seen.
 //
-// M-19, A-5, A-12.
+// M-19, A-5.
 func TestProxyClients(t *testing.T) {
 	t.Parallel()
 	server := mcp.NewServer(&mcp.Implementation{Name: "s"}, nil)

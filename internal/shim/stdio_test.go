@@ -162,7 +162,7 @@ func (s *slow) Write(b []byte) (int, error) {
 
 // A client of either era works through the relay, and what it did is seen.
 //
-// M-19, A-5, A-12.
+// M-19, A-5.
 func TestStdioClients(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string][]string{

@@ -17,7 +17,7 @@ import (
 // Reports outlive the process, each for its session, and hold no secret in any
 // file of the store.
 //
-//
+//
 func TestAttachmentReports(t *testing.T) {
 	t.Parallel()
 	const canary = "kanarie-hunter2"
