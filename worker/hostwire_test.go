@@ -34,7 +34,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// CON-13, CON-4, VER-1, VER-10: what an upgrade is answered, and that one
+// CON-13, CON-4, VER-1: what an upgrade is answered, and that one
 // without a token leaves no trace. Authentication comes before versions, so a
 // probe learns nothing.
 func TestUpgradeAnswers(t *testing.T) {

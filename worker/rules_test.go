@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// DL-12, DL-16, PRO-1, PRO-2, PRO-3, PRO-4, PRO-5: the catalogue's relations, each
+// DL-12, DL-16, PRO-1, PRO-2, PRO-3, PRO-5: the catalogue's relations, each
 // broken alone.
 func TestProfileConstraints(t *testing.T) {
 	t.Parallel()
