@@ -27,11 +27,11 @@ var layers = []struct {
 	{"ground", false, []string{"listen", "internal/access", "internal/ledger", "internal/observe", "internal/python", "internal/process", "internal/supervise"}},
 	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker", "worker/tools"}},
 	{"technologies", false, []string{
-		"internal/acp", "internal/files", "internal/irc", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
-		"internal/nats", "internal/openai", "internal/postgres", "internal/redis", "internal/sandbox", "internal/scripted", "internal/shim", "internal/sqlite",
+		"internal/acp", "internal/files", "internal/irc", "internal/kubernetes", "internal/mcpclient", "internal/memo", "internal/mockagent", "internal/monty",
+		"internal/nats", "internal/openai", "internal/postgres", "internal/pty", "internal/redis", "internal/sandbox", "internal/scripted", "internal/shim", "internal/sqlite",
 		"internal/telemetry", "internal/wake",
 	}},
-	{"surfaces", true, []string{"internal/feedserver", "internal/gateway", "internal/mcpserver", "internal/httpserver"}},
+	{"surfaces", true, []string{"internal/feedserver", "internal/gateway", "internal/mcpserver", "internal/httpserver", "internal/pageserver", "internal/ui"}},
 	{"config", false, []string{"internal/config"}},
 	{"app", false, []string{"internal/app"}},
 	{"cli", false, []string{"internal/cli"}},
@@ -58,7 +58,9 @@ var rooms = map[string][]string{
 	"github.com/fsnotify/":        {"internal/files"},
 	"github.com/bmatcuk/":         {"internal/files"},
 	"google.golang.org/protobuf/": {"internal/monty"},
+	"github.com/creack/":          {"internal/pty"},
 	"github.com/jackc/pgx/":       {"internal/postgres"},
+	"k8s.io/":                     {"internal/kubernetes"},
 	"github.com/nats-io/":         {"internal/nats"},
 	"github.com/openai/":          {"internal/openai"},
 	"github.com/pressly/":         {"internal/postgres", "internal/sqlite"},
@@ -108,7 +110,7 @@ func packages(t *testing.T) map[string]*build.Package {
 		}
 		rel, _ := filepath.Rel(root, dir)
 		name := d.Name()
-		if name == "node_modules" || name == "testdata" || name == "bench" || (strings.HasPrefix(name, ".") && rel != ".") {
+		if name == "node_modules" || name == "web" || name == "testdata" || name == "bench" || (strings.HasPrefix(name, ".") && rel != ".") {
 			return filepath.SkipDir
 		}
 		pkg, err := build.ImportDir(dir, 0)
