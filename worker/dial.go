@@ -23,7 +23,7 @@ type dialer struct {
 }
 
 // newDialer returns a dialer through transport; nil is one of its own. A control
-// URL unix:///path dials that socket.
+// URL unix:///path dials that socket and asks for DialPath.
 func newDialer(control string, token func() (string, error), transport http.RoundTripper) (*dialer, func(), error) {
 	u, err := url.Parse(control)
 	if err != nil {
@@ -44,7 +44,7 @@ func newDialer(control string, token func() (string, error), transport http.Roun
 		transport, done = own, own.CloseIdleConnections
 	}
 	if u.Scheme == "unix" {
-		d.target = "ws://sandbox/"
+		d.target = "ws://sandbox" + DialPath
 	}
 	d.client = &http.Client{
 		Transport: transport,

@@ -18,6 +18,10 @@ const (
 	// HostName and WorkerName are the implementation names in initialize.
 	HostName   = "agentfy-worker-gateway"
 	WorkerName = "agentfy-worker"
+
+	// DialPath is what a worker asks for on a Unix socket: in such a control URL the
+	// path is the socket's.
+	DialPath = "/v1/worker"
 )
 
 // Methods of the life cycle. Everything else on the wire is work.

@@ -462,7 +462,9 @@ func TestUnixSocket(t *testing.T) {
 	must(t, err)
 	host := worker.NewHost(tokens{}, nil, nil)
 	defer host.Close()
-	server := &http.Server{Handler: host}
+	mux := http.NewServeMux()
+	mux.Handle(worker.DialPath, host) // and nothing else: the path of the URL is the socket's
+	server := &http.Server{Handler: mux}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 	s, err := host.Create(t.Context(), "s1", worker.Light())

@@ -146,7 +146,6 @@ func (r *sandboxRun) serve(ctx context.Context, socket string) error {
 	}
 	mux := http.NewServeMux()
 	r.gateway.Mount(mux)
-	mux.Handle("GET /{$}", r.host) // a worker on a socket dials its root
 	r.server = &http.Server{Handler: mux, ReadHeaderTimeout: sandboxMargin, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
 	r.serving.Go(func() { _ = r.server.Serve(l) })
 	return nil

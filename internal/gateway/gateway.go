@@ -19,7 +19,7 @@ import (
 
 // Paths of the gateway. WorkerPath is the control URL of a sandbox.
 const (
-	WorkerPath    = "/v1/worker"
+	WorkerPath    = worker.DialPath
 	artifactsPath = "/v1/sessions/{session}/artifacts/{sum}"
 )
 
