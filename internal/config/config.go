@@ -43,8 +43,11 @@ type Config struct {
 	Log     Log
 	Feed    Feed
 	Signals Signals
+	Gateway Gateway
 	// Profiles are named ways to run an agent.
 	Profiles map[string]Profile
+	// Sandboxes are the kinds of sandboxes that the file names; see Sandbox.
+	Sandboxes map[string]Sandbox
 	// Home is the data directory: the token file and the stores.
 	Home string
 }
@@ -85,7 +88,10 @@ type file struct {
 	Log      Log                `yaml:"log"`
 	Feed     Feed               `yaml:"feed"`
 	Signals  Signals            `yaml:"signals"`
+	Gateway  Gateway            `yaml:"gateway"`
 	Profiles map[string]profile `yaml:"profiles"`
+
+	Sandboxes map[string]sandbox `yaml:"sandboxes"`
 }
 
 // Default returns the configuration without a file and an environment.
@@ -142,15 +148,22 @@ func (c *Config) readFile(path string) error {
 func (c *Config) parse(data []byte) error {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
-	f := file{Watch: c.Watch, Python: c.Python, Log: c.Log, Feed: c.Feed, Signals: c.Signals}
+	f := file{Watch: c.Watch, Python: c.Python, Log: c.Log, Feed: c.Feed, Signals: c.Signals, Gateway: c.Gateway}
 	if err := dec.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	if err := dec.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
 		return errors.New("more than one YAML document")
 	}
-	c.Watch, c.Python, c.Log, c.Feed, c.Signals = f.Watch, f.Python, f.Log, f.Feed, f.Signals
-	var err error
+	c.Watch, c.Python, c.Log, c.Feed, c.Signals, c.Gateway = f.Watch, f.Python, f.Log, f.Feed, f.Signals, f.Gateway
+	var (
+		err  error
+		root yaml.Node
+	)
+	_ = yaml.Unmarshal(data, &root) // as above, for the lines
+	if c.Sandboxes, err = sandboxes(f.Sandboxes, &root); err != nil {
+		return err
+	}
 	if c.Profiles, err = profiles(f.Profiles); err != nil || f.Servers.IsZero() {
 		return err
 	}
@@ -197,7 +210,7 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s %s: use a positive duration such as 3s, or leave it out", name, d))
 		}
 	}
-	return errors.Join(append(errs, c.Feed.check(), c.Signals.check())...)
+	return errors.Join(append(errs, c.Feed.check(), c.Signals.check(), c.Gateway.check(), c.checkSandboxes())...)
 }
 
 func defaultFile(getenv func(string) (string, bool)) string {

@@ -19,6 +19,8 @@ type Profile struct {
 
 	Model Model
 	Mode  string // session mode of the agent
+	// Sandbox is the kind of sandbox whose tools the agent gets; empty is none.
+	Sandbox string
 }
 
 // Model says where a model is.
@@ -40,10 +42,11 @@ type profile struct {
 	System  string            `yaml:"system"`
 	OnStart string            `yaml:"on_start"`
 	MidTurn bool              `yaml:"mid_turn"`
+	Sandbox string            `yaml:"sandbox"`
 }
 
 func (p *profile) build(name string) (Profile, error) {
-	out := Profile{Model: p.Model, Mode: p.Mode, Profile: agent.Profile{
+	out := Profile{Model: p.Model, Mode: p.Mode, Sandbox: p.Sandbox, Profile: agent.Profile{
 		Name: name, Command: p.Agent, Dir: p.Dir, Policy: agent.Policy(p.Policy), System: p.System, OnStart: p.OnStart, MidTurn: p.MidTurn,
 	}}
 	for _, key := range slices.Sorted(maps.Keys(p.Env)) {
