@@ -153,7 +153,12 @@ func (p Prompt) Text() string {
 }
 
 // Outcome is how an agent ended a turn.
-type Outcome struct{ Stop StopReason }
+type Outcome struct {
+	Stop StopReason
+	// Unproven says that the prompt was handed over, and that nothing tells whether
+	// the model has read it: its notices count as notified and no more (D-2).
+	Unproven bool
+}
 
 // Delivered reports whether the prompt counts as taken in by the model: it
 // does unless the turn was cut off (specification N-22).
@@ -197,12 +202,12 @@ func (e *ExitError) Unwrap() error { return e.Err }
 type Sink func(Event)
 
 // Event is something that an agent does: [Text], [Thought], [ToolCall],
-// [Plan], [Permission], [Usage], [Activity], [Progress], [Drain], [Raw] or
-// [Exited].
+// [Plan], [Permission], [Usage], [Activity], [Progress], [Drain], [Raw],
+// [Screen] or [Exited].
 //
-// While no turn is in flight, Text, Thought, ToolCall, Plan, Permission and
-// Activity mean that the agent is busy on its own account; it counts as busy
-// until it has been quiet for a while (N-22). The others mean nothing.
+// While no turn is in flight, Text, Thought, ToolCall, Plan, Permission,
+// Activity and Screen mean that the agent is busy on its own account; it counts
+// as busy until it has been quiet for a while (N-22). The others mean nothing.
 type Event interface{ event() }
 
 // Text is a piece of the reply.

@@ -70,6 +70,7 @@ func (s *Session) turnOf(ev Event) *run {
 		working = true
 	}
 	r := s.active
+	_, screen := ev.(Screen)
 	if r != nil && r.calling {
 		if working && !r.proven {
 			r.proven, r.wokenDue = true, true
@@ -77,7 +78,7 @@ func (s *Session) turnOf(ev Event) *run {
 		}
 		return r
 	}
-	if working {
+	if working || screen {
 		if s.busy.touch(time.Now()) {
 			s.publish(Update{Stream: StreamWaiting, Event: EventBusy})
 		}

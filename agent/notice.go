@@ -38,12 +38,16 @@ func (n Notice) Description() string {
 // AckState is how far a notice has come in a session. It only moves forward.
 type AckState string
 
-// States of a notice. Exactly one of AckSeen and AckUndelivered comes last.
+// States of a notice. Exactly one of AckSeen, AckWritten and AckUndelivered comes
+// last.
 const (
 	// AckWoken: the agent has shown that a turn with the notice began.
 	AckWoken AckState = "woken"
 	// AckSeen: the turn with the notice has completed.
 	AckSeen AckState = "seen"
+	// AckWritten: the agent was handed the notice, and nothing will tell whether its
+	// model has read it (Outcome.Unproven).
+	AckWritten AckState = "written"
 	// AckUndelivered: no turn with the notice completed, and this session will
 	// not try again by itself.
 	AckUndelivered AckState = "undelivered"

@@ -69,12 +69,13 @@ type verdict struct {
 	text       string
 	suppressed string // why it is published nowhere
 	stop       StopReason
+	unproven   bool // nobody knows whether the model has taken it in
 }
 
 // judge decides what an outcome means (specification N-22, W-150, W-261).
 func judge(r *run, out Outcome, err error) verdict {
 	var exit *ExitError
-	v := verdict{stop: out.Stop, text: r.text.last()}
+	v := verdict{stop: out.Stop, text: r.text.last(), unproven: out.Unproven}
 	switch {
 	case r.cause == errNoReply && !errors.As(err, &exit): //nolint:errorlint // a cause is set, never wrapped
 		v.suppressed = "no_reply_code"
@@ -153,7 +154,7 @@ func (s *Session) recordEnd(ctx context.Context, r *run, v verdict) {
 	inputs, notices := r.ids()
 	s.transcript.add(Entry{
 		Kind: EntryRunEnd, Run: r.id, Inputs: inputs, Notices: notices, Status: string(v.stop),
-		Delivered: v.err == nil, Suppressed: v.suppressed != "", Error: text(v.err),
+		Delivered: v.err == nil && !v.unproven, Suppressed: v.suppressed != "", Error: text(v.err),
 	})
 	_ = s.transcript.flush(ctx)
 	s.mu.Lock()
@@ -165,7 +166,7 @@ func (s *Session) recordEnd(ctx context.Context, r *run, v verdict) {
 // offered once more; it returns them (N-22).
 func (s *Session) acknowledge(r *run, v verdict) (again []*item) {
 	s.mu.Lock()
-	proven := r.proven || v.err == nil
+	proven := r.proven || v.err == nil && !v.unproven
 	s.mu.Unlock()
 	if proven {
 		s.tellWoken(r)
@@ -176,6 +177,12 @@ func (s *Session) acknowledge(r *run, v verdict) (again []*item) {
 			continue
 		}
 		switch {
+		case v.err == nil && v.unproven:
+			s.mu.Lock()
+			delete(s.queue.known, it.id)
+			s.mu.Unlock()
+			s.tell(it, Ack{State: AckWritten, Run: r.id})
+			s.publishNotice(it, EventNoticeWritten, Update{Run: r.id})
 		case v.err == nil:
 			s.mu.Lock()
 			delete(s.queue.known, it.id)

@@ -54,6 +54,7 @@ const (
 	EventNoticeQueued    = "notice.queued"
 	EventNoticeWoken     = "notice.woken"
 	EventNoticeSeen      = "notice.seen"
+	EventNoticeWritten   = "notice.written" // handed over, without proof that it was read
 	EventNoticeLost      = "notice.undelivered"
 	EventNoticeRequeued  = "notice.requeued"
 	EventBusy            = "agent.busy" // works on its own account: turns wait

@@ -1,0 +1,48 @@
+package agent_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/agent/agenttest"
+)
+
+// typed is the turn of an agent of which nobody knows what it has read.
+func typed(turn *agenttest.Turn) (agent.Outcome, error) {
+	turn.Emit(agent.Screen{})
+	return agent.Outcome{Stop: agent.StopEndTurn, Unproven: true}, nil
+}
+
+// D-2: a prompt that was handed over without proof is no more than that, whatever
+// the screen shows meanwhile; and it may be offered again under the same id.
+func TestUnprovenTurns(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(typed, typed), nil, func(t *testing.T, s *stage) {
+		s.notify("n1")
+		s.idle()
+		equal(t, "acks", s.acks.States("n1"), []agent.AckState{agent.AckWritten})
+		s.notify("n1")
+		s.idle()
+		equal(t, "acks", s.acks.States("n1"), []agent.AckState{agent.AckWritten, agent.AckWritten})
+		equal(t, "prompts", s.prompts(), []string{"<n1 ADDED n1>", "<n1 ADDED n1>"})
+	})
+}
+
+// Output on the screen out of turn counts as busy.
+func TestScreenHoldsTurns(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(), nil, func(t *testing.T, s *stage) {
+		s.submit("begin", nil)
+		s.idle()
+		s.agent.Emit(agent.Screen{})
+		synctest.Wait()
+		began := time.Now()
+		s.notify("n1")
+		s.idle()
+		if waited := time.Since(began); waited != agent.DefaultQuiet {
+			t.Errorf("the turn waited for %v", waited)
+		}
+	})
+}
