@@ -73,6 +73,9 @@ type HostOptions struct {
 	Owner string
 	// Audit keeps audit entries; nil logs them.
 	Audit Auditor
+	// Observe is told what there is to count; nil counts nothing. It must not block
+	// and not call the host.
+	Observe func(Observation)
 	// Sandboxes deletes the sandbox of a session that ended; nil deletes nothing.
 	Sandboxes Sandboxes
 	// MCPVersions are acceptable in the answer to initialize. Nil is MCPVersion.

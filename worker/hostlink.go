@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,6 +20,7 @@ type hostLink struct {
 	*link
 	s       *Session
 	ch      channelID
+	opened  time.Time
 	release func() // of the place in the handshake limit
 	broken  int
 	audits  int
@@ -50,6 +52,7 @@ func (l *hostLink) take(data []byte, text bool) {
 // refuseFrame answers and counts a broken frame.
 func (l *hostLink) refuseFrame(bad *frameError) {
 	l.send(errorFrame(bad.id, &wireError{Code: bad.code, Message: bad.why}))
+	l.s.host.observe(Observation{Kind: ObservedBroken})
 	if l.broken++; l.broken == MaxBroken {
 		l.s.feedLocked(hostBadFrames{l.ch})
 	}

@@ -40,6 +40,8 @@ type Session struct {
 	changed  chan struct{} // closed and replaced with each step
 	gone     error         // why no call can be made any more
 	visitors int           // upgrades under way
+	lostAt   time.Time     // when the bound connection was lost; zero while there is one
+	beatAt   time.Time     // of the last heartbeat on the bound connection
 }
 
 // pendingAnswer waits for the answer to a request of ours on one connection.
@@ -218,6 +220,7 @@ func (s *Session) depart(why error) {
 // execute does what the machine decided, in order; the caller holds mu.
 func (s *Session) execute(acts []hostAction) {
 	for _, a := range acts {
+		s.observeAction(a)
 		switch a := a.(type) {
 		case hostArm:
 			s.arm(a.timer, a.at)
@@ -356,7 +359,7 @@ func (s *Session) admit(ws *websocket.Conn, major int, done func()) (*hostLink, 
 	defer s.mu.Unlock()
 	s.last++
 	l, ctx := openLink(ws, &s.host.work)
-	hl := &hostLink{link: l, s: s, ch: s.last, release: sync.OnceFunc(done)}
+	hl := &hostLink{link: l, s: s, ch: s.last, opened: time.Now(), release: sync.OnceFunc(done)}
 	s.links[hl.ch] = hl
 	s.feedLocked(hostOpened{hl.ch, major})
 	return hl, ctx
@@ -366,6 +369,11 @@ func (s *Session) admit(ws *websocket.Conn, major int, done func()) (*hostLink, 
 func (s *Session) serve(ctx context.Context, l *hostLink) {
 	end := l.read(ctx, l.take)
 	l.release()
+	code, ours := l.said()
+	if !ours {
+		code = end.code
+	}
+	s.host.observe(Observation{Kind: ObservedClosed, Code: code, Ours: ours})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.links, l.ch)
