@@ -15,7 +15,7 @@ import (
 
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
-	workertest.TestStore(t, func(*testing.T) worker.Store { return &worker.Memory{} })
+	workertest.RunStore(t, func(*testing.T) worker.Store { return &worker.Memory{} })
 }
 
 // A store in memory does not grow with the sessions that were.
@@ -37,7 +37,7 @@ func TestMemoryForgets(t *testing.T) {
 		must(t, s.Save(t.Context(), rec, 0))
 		must(t, s.Delete(t.Context(), "last"))
 	}
-	recs, err := s.List(t.Context())
+	recs, err := s.List(t.Context(), worker.Filter{})
 	must(t, err)
 	if len(recs) != 500+998 {
 		t.Errorf("%d records", len(recs))

@@ -22,6 +22,7 @@ const (
 	DefaultMaxHandshakes = 256  // at once
 	DefaultHandshakeRate = 2000 // a second
 	DefaultMaxCalls      = 256  // under way in a session
+	DefaultLease         = 15 * time.Second
 	storeTimeout         = 5 * time.Second
 	// teardownTries and teardownPause bound the attempts to delete a sandbox; the
 	// cluster's own deadline is the insurance behind them.
@@ -51,18 +52,6 @@ type Sandboxes interface {
 	Delete(ctx context.Context, sessionID string) error
 }
 
-// AuditEntry is something about a session that an operator may want to know
-// later: who was bound, who was refused, what was blocked.
-type AuditEntry struct {
-	Time    time.Time
-	Session string
-	Event   string // constant: bound, refused, lost, sampling_blocked, …
-	Detail  string // from outside in part; never markup
-}
-
-// Auditor keeps audit entries. It must not block.
-type Auditor interface{ Audit(AuditEntry) }
-
 // HostOptions configure a [Host]. The zero value is usable.
 type HostOptions struct {
 	Logger *slog.Logger // nil discards
@@ -71,6 +60,12 @@ type HostOptions struct {
 	Image string
 	// Owner names this host among those that share a store; empty is a random name.
 	Owner string
+	// Addr is where others that share the store reach this host for the sessions
+	// that it holds, for instance a URL; empty is nowhere.
+	Addr string
+	// Lease is how long this host counts as alive after its last sign of life, see
+	// Run. It must bear a store that is slow.
+	Lease time.Duration
 	// Audit keeps audit entries; nil logs them.
 	Audit Auditor
 	// Observe is told what there is to count; nil counts nothing. It must not block
@@ -102,6 +97,7 @@ func (o *HostOptions) orDefaults() HostOptions {
 	out.MaxHandshakes = cmp.Or(out.MaxHandshakes, DefaultMaxHandshakes)
 	out.HandshakeRate = cmp.Or(out.HandshakeRate, DefaultHandshakeRate)
 	out.MaxCalls = cmp.Or(out.MaxCalls, DefaultMaxCalls)
+	out.Lease = cmp.Or(out.Lease, DefaultLease)
 	if out.MCPVersions == nil {
 		out.MCPVersions = []string{MCPVersion}
 	}
@@ -154,9 +150,11 @@ func (h *Host) Create(ctx context.Context, id string, p Profile) (*Session, erro
 	}
 	rec := newRecord(id, p, time.Now())
 	rec.Owner = h.o.Owner
+	rec.Versions.Host, rec.Versions.HostImage = ChannelVersion, h.o.Image
 	if err := h.store.Create(ctx, rec); err != nil {
 		return nil, err
 	}
+	h.audit(rec.entry("created", "profile "+p.Name, ""))
 	return h.open(rec, true)
 }
 
@@ -179,59 +177,16 @@ func (h *Host) open(rec Record, owned bool) (*Session, error) {
 // Restore takes the sessions up that this host, by its Owner name, left in the
 // store: they have what is left of their windows.
 func (h *Host) Restore(ctx context.Context) error {
-	recs, err := h.store.List(ctx)
+	recs, err := h.store.List(ctx, Filter{Live: true, Owner: h.o.Owner})
 	if err != nil {
 		return fmt.Errorf("restore sessions: %w", err)
 	}
 	for _, rec := range recs {
-		if rec.Owner != h.o.Owner || rec.State.Final() {
-			continue
-		}
 		if _, err := h.open(rec, true); err != nil {
 			return fmt.Errorf("restore session %q: %w", rec.ID, err)
 		}
 	}
 	return nil
-}
-
-// sweepMargin is what a session has beyond its last deadline before another host
-// gives it up: the clocks of two machines, and a store that was slow.
-const sweepMargin = time.Minute
-
-// Sweep fails the sessions that nobody holds any more: their host died, their
-// worker did not come to another, and the last of their deadlines is past. It
-// deletes their sandboxes and returns how many there were. Whoever shares a store
-// among hosts calls it now and then, for instance once a minute; a session has
-// one host that fails it, whoever calls.
-func (h *Host) Sweep(ctx context.Context) (int, error) {
-	recs, err := h.store.List(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("sweep sessions: %w", err)
-	}
-	failed := 0
-	for _, rec := range recs {
-		if _, err := h.Session(rec.ID); err == nil || rec.State.Final() || time.Now().Before(rec.lastDeadline().Add(sweepMargin)) {
-			continue
-		}
-		epoch := rec.Epoch
-		rec.Epoch, rec.Owner, rec.State = epoch+1, h.o.Owner, StateFailed
-		rec.Failure, rec.Detail, rec.Deadline, rec.Tools = FailureLost, "its host is gone and its worker did not come back", Deadlines{}, nil
-		switch err := h.store.Save(ctx, rec, epoch); {
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrUnknownSession): // somebody was faster
-		case err != nil:
-			return failed, fmt.Errorf("sweep sessions: %w", err)
-		default:
-			failed++
-			h.audit(rec.ID, "failed", string(rec.Failure)+": "+rec.Detail)
-			if h.enter() {
-				go func() {
-					defer h.work.Done()
-					h.teardown(rec.ID)
-				}()
-			}
-		}
-	}
-	return failed, nil
 }
 
 // Session returns a session that this host holds. Errors: ErrUnknownSession.
@@ -333,12 +288,13 @@ func (h *Host) enter() bool {
 	return true
 }
 
-func (h *Host) audit(id, event, detail string) {
+func (h *Host) audit(e AuditEntry) {
+	e.Time, e.Host = time.Now(), h.o.Owner
 	if h.o.Audit != nil {
-		h.o.Audit.Audit(AuditEntry{time.Now(), id, event, detail})
+		h.o.Audit.Audit(e)
 		return
 	}
-	h.o.Logger.InfoContext(context.Background(), "session audit", logattr.Session(id), logattr.Event(event), logattr.Reason(detail))
+	h.o.Logger.InfoContext(context.Background(), "session audit", logattr.Session(e.Session), logattr.Event(e.Event), logattr.Reason(e.Detail))
 }
 
 // teardown deletes the sandbox, with a few tries.
@@ -362,5 +318,5 @@ func (h *Host) teardown(id string) {
 			return
 		}
 	}
-	h.audit(id, "leaked", "the sandbox could not be deleted")
+	h.audit(AuditEntry{Session: id, Event: "leaked", Detail: "the sandbox could not be deleted"})
 }

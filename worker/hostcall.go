@@ -231,7 +231,7 @@ func (s *Session) callAnswered(c *call, f frame) {
 	case f.kind == kindError:
 		c.end(nil, &RemoteError{f.err.Code, f.err.Message, f.err.Data.Clone()})
 	case smuggles(f.result):
-		s.host.audit(s.id, "sampling_blocked", "the result of a call asks for input")
+		s.audit("sampling_blocked", "the result of a call asks for input")
 		c.end(nil, &RemoteError{Code: CodeSamplingDisabled, Message: "the result asks for input"})
 	default:
 		c.end(f.result.Clone(), nil)

@@ -35,6 +35,9 @@ func (s *Session) claimOnce(w welcome) error {
 		return ErrOver
 	}
 	s.owned = false
-	s.execute(s.m.adopt(time.Now(), now))
+	from := s.m.rec.State
+	acts := s.m.adopt(time.Now(), now)
+	s.note(from, nil, acts)
+	s.execute(acts)
 	return err
 }

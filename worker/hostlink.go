@@ -62,9 +62,9 @@ func (l *hostLink) audit(event, format string, args ...any) {
 	l.audits++
 	switch {
 	case l.audits < maxAudits:
-		l.s.host.audit(l.s.id, event, fmt.Sprintf(format, args...))
+		l.s.audit(event, fmt.Sprintf(format, args...))
 	case l.audits == maxAudits:
-		l.s.host.audit(l.s.id, "audit_limit", "no more entries about this connection")
+		l.s.audit("audit_limit", "no more entries about this connection")
 	}
 }
 

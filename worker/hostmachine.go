@@ -312,6 +312,7 @@ func (m *hostMachine) adopt(now time.Time, rec Record) []hostAction {
 		m.disarm(kind, 0)
 	}
 	m.rec = rec.clone()
+	m.audit("adopted", "as the host %.100q left it", rec.Owner)
 	switch {
 	case rec.State == StateReleasing:
 		m.arm(timerRelease, 0, rec.Deadline.Release)

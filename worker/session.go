@@ -137,18 +137,21 @@ func (s *Session) feed(ev hostEvent) {
 }
 
 func (s *Session) feedLocked(ev hostEvent) {
+	from := s.m.rec.State
 	acts := s.m.step(time.Now(), ev)
 	if !s.owned && s.m.rec.State.Final() { // a guest's failure is not the session's
+		s.noteGuest(acts)
 		for _, a := range acts {
 			s.speak(a) // but what it is told is the truth
 		}
 		s.lose()
 		return
 	}
-	if err := s.save(); errors.Is(err, ErrConflict) || errors.Is(err, ErrUnknownSession) {
+	if err := s.save(); (isConflict(err) && !s.retakeSoon()) || errors.Is(err, ErrUnknownSession) {
 		s.lose()
 		return
 	}
+	s.note(from, ev, acts)
 	s.execute(acts)
 	s.loseGuest()
 	close(s.changed)
@@ -229,8 +232,7 @@ func (s *Session) execute(acts []hostAction) {
 				t.Stop()
 				delete(s.timers, a.timer)
 			}
-		case hostAudit:
-			s.host.audit(s.id, a.event, a.detail)
+		case hostAudit: // see note
 		case hostRegister:
 			s.register(a.ch, a.tools)
 		case hostUnbound:

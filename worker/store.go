@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
+	"time"
 )
 
 // Errors of stores and sessions.
@@ -26,22 +28,65 @@ type Store interface {
 	// Save replaces the record rec.ID if its epoch is still the given one. Errors:
 	// ErrConflict, ErrUnknownSession.
 	Save(ctx context.Context, rec Record, epoch int64) error
-	// List returns all records by id.
-	List(ctx context.Context) ([]Record, error)
+	// List returns the records that the filter lets through, by id.
+	List(ctx context.Context, f Filter) ([]Record, error)
 	// Delete removes a record; one that is not there is no error.
 	Delete(ctx context.Context, id string) error
+
+	// Announce says that a host lives, and will for ttl from now by the clock of the
+	// store. It reports whether the host was not known to live until now: others may
+	// have taken its sessions over. Hosts that have been dead for a day are
+	// forgotten.
+	Announce(ctx context.Context, h HostRecord, ttl time.Duration) (lapsed bool, err error)
+	// Retire says that a host lives no longer.
+	Retire(ctx context.Context, owner string) error
+	// Hosts returns the hosts that announced themselves, by name.
+	Hosts(ctx context.Context) ([]HostRecord, error)
 }
 
-// keepFinal is how many sessions that are over a [Memory] remembers; the oldest go
-// first.
-const keepFinal = 1000
+// Filter narrows a list of records. The zero value lets all through.
+type Filter struct {
+	Live  bool   // those that are not over
+	Owner string // those of one host; empty is any
+}
+
+func (f Filter) passes(r Record) bool {
+	return (!f.Live || !r.State.Final()) && (f.Owner == "" || f.Owner == r.Owner)
+}
+
+// HostRecord is a host among those that share a store.
+type HostRecord struct {
+	Owner string
+	// Addr is where others reach the host for the sessions that it holds; empty is
+	// nowhere. It is the host's own word.
+	Addr  string
+	Image string
+	// Alive is whether its last announcement holds. The store sets it.
+	Alive bool
+}
+
+const (
+	// KeepFinal is how many sessions that are over a store remembers; the oldest go
+	// first.
+	KeepFinal = 1000
+	// KeepHost is how long a store remembers a host that is dead, so that its
+	// sessions are known to be nobody's.
+	KeepHost = 24 * time.Hour
+)
 
 // Memory is a [Store] for hosts of one process. The zero value is empty. Of
-// sessions that are over it remembers the last thousand.
+// sessions that are over it remembers KeepFinal.
 type Memory struct {
 	mu    sync.Mutex
 	recs  map[string]Record
 	final []string // ids of those that are over, oldest first
+	hosts map[string]announced
+}
+
+type announced struct {
+	HostRecord
+
+	until time.Time
 }
 
 // Create implements Store.
@@ -55,7 +100,21 @@ func (s *Memory) Create(_ context.Context, rec Record) error {
 		s.recs = map[string]Record{}
 	}
 	s.recs[rec.ID] = rec.clone()
+	s.ended(rec, false)
 	return nil
+}
+
+// ended keeps the number of sessions that are over within its bound.
+func (s *Memory) ended(rec Record, before bool) {
+	if rec.State.Final() && !before {
+		s.final = append(s.final, rec.ID)
+	}
+	for len(s.final) > KeepFinal {
+		if old, ok := s.recs[s.final[0]]; ok && old.State.Final() {
+			delete(s.recs, s.final[0])
+		}
+		s.final = s.final[1:]
+	}
 }
 
 // Load implements Store.
@@ -81,25 +140,19 @@ func (s *Memory) Save(_ context.Context, rec Record, epoch int64) error {
 		return fmt.Errorf("save session %q: %w", rec.ID, ErrConflict)
 	}
 	s.recs[rec.ID] = rec.clone()
-	if rec.State.Final() && !now.State.Final() {
-		s.final = append(s.final, rec.ID)
-	}
-	for len(s.final) > keepFinal {
-		if old, ok := s.recs[s.final[0]]; ok && old.State.Final() {
-			delete(s.recs, s.final[0])
-		}
-		s.final = s.final[1:]
-	}
+	s.ended(rec, now.State.Final())
 	return nil
 }
 
 // List implements Store.
-func (s *Memory) List(context.Context) ([]Record, error) {
+func (s *Memory) List(_ context.Context, f Filter) ([]Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]Record, 0, len(s.recs))
+	out := []Record{}
 	for _, id := range sortedIDs(s.recs) {
-		out = append(out, s.recs[id].clone())
+		if f.passes(s.recs[id]) {
+			out = append(out, s.recs[id].clone())
+		}
 	}
 	return out, nil
 }
@@ -110,4 +163,43 @@ func (s *Memory) Delete(_ context.Context, id string) error {
 	defer s.mu.Unlock()
 	delete(s.recs, id)
 	return nil
+}
+
+// Announce implements Store.
+func (s *Memory) Announce(_ context.Context, h HostRecord, ttl time.Duration) (lapsed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	lapsed = !now.Before(s.hosts[h.Owner].until)
+	if s.hosts == nil {
+		s.hosts = map[string]announced{}
+	}
+	s.hosts[h.Owner] = announced{h, now.Add(ttl)}
+	maps.DeleteFunc(s.hosts, func(_ string, a announced) bool { return now.Sub(a.until) > KeepHost })
+	return lapsed, nil
+}
+
+// Retire implements Store.
+func (s *Memory) Retire(_ context.Context, owner string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.hosts[owner]; ok {
+		a.until = time.Now()
+		s.hosts[owner] = a
+	}
+	return nil
+}
+
+// Hosts implements Store.
+func (s *Memory) Hosts(context.Context) ([]HostRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	out := []HostRecord{}
+	for _, owner := range sortedIDs(s.hosts) {
+		h := s.hosts[owner].HostRecord
+		h.Alive = now.Before(s.hosts[owner].until)
+		out = append(out, h)
+	}
+	return out, nil
 }

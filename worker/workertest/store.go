@@ -13,9 +13,9 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
-// TestStore is the suite of worker.Store. open returns an empty store; it is
+// RunStore is the suite of worker.Store. open returns an empty store; it is
 // called once per part.
-func TestStore(t *testing.T, open func(t *testing.T) worker.Store) {
+func RunStore(t *testing.T, open func(t *testing.T) worker.Store) {
 	t.Run("keeps every field", func(t *testing.T) {
 		t.Parallel()
 		s, rec := open(t), fullRecord("a")
@@ -68,7 +68,7 @@ func TestStore(t *testing.T, open func(t *testing.T) worker.Store) {
 		for _, id := range []string{"b", "a", "c"} {
 			must(t, s.Create(t.Context(), fullRecord(id)))
 		}
-		recs, err := s.List(t.Context())
+		recs, err := s.List(t.Context(), worker.Filter{})
 		must(t, err)
 		var ids []string
 		for _, r := range recs {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ossicle/ossicle/worker"
 )
@@ -52,10 +53,18 @@ func (s *jsonStore) Save(ctx context.Context, rec worker.Record, epoch int64) er
 	return s.write(rec)
 }
 
-func (s *jsonStore) List(ctx context.Context) ([]worker.Record, error) {
-	recs, err := s.ids.List(ctx)
+func (s *jsonStore) List(ctx context.Context, f worker.Filter) ([]worker.Record, error) {
+	recs, err := s.ids.List(ctx, f)
 	return recs, err
 }
+
+func (s *jsonStore) Announce(ctx context.Context, h worker.HostRecord, ttl time.Duration) (bool, error) {
+	return s.ids.Announce(ctx, h, ttl)
+}
+
+func (s *jsonStore) Retire(ctx context.Context, owner string) error { return s.ids.Retire(ctx, owner) }
+
+func (s *jsonStore) Hosts(ctx context.Context) ([]worker.HostRecord, error) { return s.ids.Hosts(ctx) }
 
 func (s *jsonStore) Delete(ctx context.Context, id string) error {
 	s.mu.Lock()
@@ -66,5 +75,5 @@ func (s *jsonStore) Delete(ctx context.Context, id string) error {
 
 func TestRecordsAsJSON(t *testing.T) {
 	t.Parallel()
-	TestStore(t, func(*testing.T) worker.Store { return &jsonStore{text: map[string]string{}} })
+	RunStore(t, func(*testing.T) worker.Store { return &jsonStore{text: map[string]string{}} })
 }
