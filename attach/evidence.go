@@ -49,6 +49,8 @@ const (
 	AgentFailed    Kind = "agent_reported_failed"
 	// ConnectionClosed: the connection ConnectionID ended.
 	ConnectionClosed Kind = "connection_closed"
+	// AgentEnded: the agent of this attempt is no more. What was seen stays seen.
+	AgentEnded Kind = "agent_ended"
 	// AttemptSuperseded: another attempt has begun.
 	AttemptSuperseded Kind = "attempt_superseded"
 	// EndpointTested: somebody asked whether the server can be reached from here.
@@ -72,6 +74,19 @@ const (
 	HTTP  Transport = "http" // Streamable HTTP
 	SSE   Transport = "sse"  // HTTP with server-sent events, of 2024
 	Stdio Transport = "stdio"
+	// InProcess is no transport of MCP: a model loop of our own calls the tools
+	// itself.
+	InProcess Transport = "in_process"
+)
+
+// Capability says what a decision about a transport rests on.
+type Capability string
+
+// Capabilities. What every agent has to take, and what one says nothing about, is
+// assumed.
+const (
+	Advertised Capability = "advertised"
+	Assumed    Capability = "assumed"
 )
 
 // Source says who configured a server.
@@ -109,6 +124,9 @@ type Evidence struct {
 type Detail struct {
 	Source    Source    `json:"source,omitempty"`
 	Transport Transport `json:"transport,omitempty"`
+	// Capability says whether the agent itself says that it takes the transport, or
+	// does not.
+	Capability Capability `json:"capability,omitempty"`
 	// Target is reduced to scheme://host[:port], or to the base name of a command.
 	Target string `json:"target,omitempty"`
 	Reason Reason `json:"reason_code,omitempty"`
@@ -138,7 +156,7 @@ type Detail struct {
 func compare(a, b Evidence) int {
 	return cmp.Or(
 		a.OccurredAt.Compare(b.OccurredAt), cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Server, b.Server),
-		cmp.Compare(a.Source, b.Source), cmp.Compare(a.Transport, b.Transport), strings.Compare(a.Target, b.Target),
+		cmp.Compare(a.Source, b.Source), cmp.Compare(a.Transport, b.Transport), cmp.Compare(a.Capability, b.Capability), strings.Compare(a.Target, b.Target),
 		cmp.Compare(a.Reason, b.Reason), strings.Compare(a.Summary, b.Summary), strings.Compare(a.ConnectionID, b.ConnectionID),
 		strings.Compare(a.ACPSessionID, b.ACPSessionID), comparePtr(a.ToolCount, b.ToolCount), strings.Compare(a.Tool, b.Tool),
 		strings.Compare(a.Method, b.Method), cmp.Compare(a.Era, b.Era), strings.Compare(a.ClientName, b.ClientName),

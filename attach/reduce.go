@@ -160,6 +160,8 @@ func (a *Attempt) takeSession(e Evidence) {
 		}
 	case LateTraffic:
 		a.LateTrafficAt = latest(a.LateTrafficAt, at)
+	case AgentEnded:
+		a.AgentEndedAt = latest(a.AgentEndedAt, at)
 	default: // of a newer version
 	}
 	if !a.SessionBlockedAt.After(a.SessionAcceptedAt) {

@@ -317,3 +317,24 @@ func TestContract(t *testing.T) {
 		t.Errorf("got %v", s["target"])
 	}
 }
+
+// The end of the agent is told, and takes nothing back that was seen.
+func TestEndOfAgent(t *testing.T) {
+	t.Parallel()
+	r := reduce(t, begin(t, attach.Report{}, "a", 0), saw(attach.ToolsListObserved, 2), saw(attach.AgentEnded, 9, func(e *attach.Evidence) { e.Server = "" }))
+	a := r.CurrentAttempt()
+	if !a.AgentEndedAt.Equal(at(9)) || a.Server("m").Status != attach.Active {
+		t.Errorf("got %s", text(t, a))
+	}
+}
+
+// What a decision rests on is kept with it.
+//
+//
+func TestCapabilityOfADecision(t *testing.T) {
+	t.Parallel()
+	s := row(t, saw(attach.ServerDelivered, 1, func(e *attach.Evidence) { e.Transport, e.Capability = attach.Stdio, attach.Assumed }))
+	if got := s.Steps[attach.ServerDelivered]; got.Capability != attach.Assumed || s.Transport != attach.Stdio {
+		t.Errorf("got %s", text(t, s))
+	}
+}

@@ -50,6 +50,8 @@ type Attempt struct {
 	// a server.
 	SessionBlockedAt time.Time `json:"session_blocked_at,omitzero"`
 	LateTrafficAt    time.Time `json:"late_traffic_at,omitzero"`
+	// AgentEndedAt is when the agent ended: the rows tell how it was until then.
+	AgentEndedAt time.Time `json:"agent_ended_at,omitzero"`
 	// Evidence is the timeline, oldest first.
 	Evidence []Evidence `json:"evidence"`
 	// Servers are by name.

@@ -23,7 +23,7 @@ func (e Evidence) safe() (Evidence, bool) {
 	}
 	e.OccurredAt, e.Server = at, name(e.Server)
 	switch e.Kind {
-	case SessionBlocked:
+	case SessionBlocked, AgentEnded:
 		e.Server = ""
 	case SessionError:
 		if e.Server != "" {
@@ -48,7 +48,7 @@ func (e Evidence) safe() (Evidence, bool) {
 
 func (d Detail) safe() Detail {
 	d.Source, d.Transport = Source(code(string(d.Source))), Transport(code(string(d.Transport)))
-	d.Era = Era(code(string(d.Era)))
+	d.Era, d.Capability = Era(code(string(d.Era))), Capability(code(string(d.Capability)))
 	if d.Reason != "" {
 		if d.Reason = Reason(code(string(d.Reason))); d.Reason == "" {
 			d.Reason = "unknown"

@@ -81,7 +81,7 @@ func randomEvidence(rnd *rand.Rand, n, servers int, kinds []attach.Kind) []attac
 		e := attach.Evidence{AttemptID: "a", ExecutionID: "x", Server: fmt.Sprintf("m%02d", rnd.IntN(servers)), OccurredAt: at(rnd.IntN(1 + n/3))}
 		e.Kind = kinds[rnd.IntN(len(kinds))]
 		if rnd.IntN(8) == 0 {
-			e.Server, e.Kind = "", []attach.Kind{attach.SessionAccepted, attach.SessionError, attach.SessionBlocked, attach.ServerError}[rnd.IntN(4)]
+			e.Server, e.Kind = "", []attach.Kind{attach.SessionAccepted, attach.SessionError, attach.SessionBlocked, attach.ServerError, attach.AgentEnded}[rnd.IntN(5)]
 			e.ACPSessionID = fmt.Sprint("acp", rnd.IntN(2))
 		}
 		e.Reason = attach.Reasons()[rnd.IntN(len(attach.Reasons()))].Reason
@@ -89,6 +89,7 @@ func randomEvidence(rnd *rand.Rand, n, servers int, kinds []attach.Kind) []attac
 		e.Era = []attach.Era{attach.EraModern, attach.EraLegacy}[rnd.IntN(2)]
 		e.Transport = []attach.Transport{attach.HTTP, attach.SSE, attach.Stdio, ""}[rnd.IntN(4)]
 		e.Source = []attach.Source{attach.SourceBuiltin, attach.SourceProfile, ""}[rnd.IntN(3)]
+		e.Capability = []attach.Capability{attach.Advertised, attach.Assumed, ""}[rnd.IntN(3)]
 		if rnd.IntN(2) == 0 {
 			e.ConnectionID = attach.ConnectionID(fmt.Sprint(rnd.IntN(12)))
 		}
