@@ -2,7 +2,8 @@
 //
 // A child gets a process group of its own. It is ended by closing its standard
 // input, then SIGTERM to the group, then SIGKILL to the group; what it leaves
-// behind in the group when it exits is killed. When we are killed ourselves,
+// behind in the group when it exits is killed. A child on a terminal leads a
+// session, is sent SIGHUP first, and what it leaves in the session is killed too. When we are killed ourselves,
 // the kernel kills the child and a guard process kills its group
 // (specification M-17).
 package process
@@ -45,15 +46,20 @@ type Options struct {
 	Stderr io.Writer
 	// Grace is the time given to each step of Stop before the next.
 	Grace time.Duration
+	// Terminal is the child's side of a terminal: its standard streams, and the
+	// terminal that controls its session. The caller closes it after Start. Stdin,
+	// Stdout and Stderr are then nil and empty. Nil gives it pipes.
+	Terminal *os.File
 }
 
-// Process is a running child. Stdin and Stdout are its standard streams; the
-// caller must keep reading Stdout, or the child blocks.
+// Process is a running child. Stdin and Stdout are its standard streams, nil on a
+// terminal; the caller must keep reading Stdout, or the child blocks.
 type Process struct {
 	Stdin  io.WriteCloser
 	Stdout io.ReadCloser
 
 	cmd    *exec.Cmd
+	tty    bool
 	grace  time.Duration
 	stderr *tail
 	done   chan struct{}
@@ -74,8 +80,14 @@ func Start(o Options) (*Process, error) {
 	if o.Grace <= 0 {
 		o.Grace = DefaultGrace
 	}
-	p := &Process{grace: o.Grace, stderr: &tail{limit: o.StderrLimit, also: o.Stderr}, done: make(chan struct{})}
+	p := &Process{grace: o.Grace, tty: o.Terminal != nil, stderr: &tail{limit: o.StderrLimit, also: o.Stderr}, done: make(chan struct{})}
 	p.cmd = &exec.Cmd{Path: o.Args[0], Args: o.Args, Env: o.Env, Dir: o.Dir, SysProcAttr: attributes()}
+	if p.tty {
+		// A session's leader leads a group too. Ctty is a number of the child's.
+		a := p.cmd.SysProcAttr
+		a.Setpgid, a.Setsid, a.Setctty, a.Ctty = false, true, true, 0
+		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = o.Terminal, o.Terminal, o.Terminal
+	}
 	path, err := exec.LookPath(o.Args[0])
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", o.Args[0], err)
@@ -97,7 +109,10 @@ func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 
-	pipes, err := openPipes(p.cmd)
+	pipes, err := &pipes{}, error(nil)
+	if !p.tty {
+		pipes, err = openPipes(p.cmd)
+	}
 	if err != nil {
 		started <- err
 		return
@@ -111,25 +126,34 @@ func (p *Process) run(started chan<- error) {
 	}
 	release := guardGroup(p.cmd.Process.Pid)
 	defer release()
-	p.Stdin, p.Stdout = pipes.stdin, pipes.stdout
 	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		_, _ = io.Copy(p.stderr, pipes.stderr)
-		_ = pipes.stderr.Close()
-	}()
+	if p.tty {
+		close(drained)
+	} else {
+		p.Stdin, p.Stdout = pipes.stdin, pipes.stdout
+		go func() {
+			defer close(drained)
+			_, _ = io.Copy(p.stderr, pipes.stderr)
+			_ = pipes.stderr.Close()
+		}()
+	}
 	started <- nil
 
 	awaitExit(p.cmd)
 	p.mu.Lock()
 	// The leader is a zombie, so the group id is still ours: end what it left.
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	if p.tty {
+		killSession(p.cmd.Process.Pid)
+	}
 	p.err = p.cmd.Wait()
 	p.reaped = true
 	p.mu.Unlock()
-	_ = pipes.stderr.SetReadDeadline(time.Now().Add(drainTime))
-	<-drained
-	_ = p.Stdin.Close()
+	if !p.tty {
+		_ = pipes.stderr.SetReadDeadline(time.Now().Add(drainTime))
+		<-drained
+		_ = p.Stdin.Close()
+	}
 	close(p.done)
 }
 
@@ -149,14 +173,19 @@ func (p *Process) Wait() error {
 // Stderr returns the tail of what the child wrote to standard error.
 func (p *Process) Stderr() string { return p.stderr.String() }
 
-// Stop ends the child: it closes standard input, then signals the group with
+// Stop ends the child: it closes standard input, or sends SIGHUP to the group of a
+// child on a terminal, then signals the group with
 // SIGTERM, then with SIGKILL, each after Options.Grace, and waits until the
 // child is reaped. It is idempotent and takes at most a little over twice the
 // grace time.
 func (p *Process) Stop() {
-	_ = p.Stdin.Close()
+	defer p.closeStdout()
+	if p.tty {
+		p.signal(syscall.SIGHUP)
+	} else {
+		_ = p.Stdin.Close()
+	}
 	if p.exited(p.grace) {
-		_ = p.Stdout.Close()
 		return
 	}
 	p.signal(syscall.SIGTERM)
@@ -164,14 +193,19 @@ func (p *Process) Stop() {
 		p.signal(syscall.SIGKILL)
 		<-p.done
 	}
-	_ = p.Stdout.Close()
 }
 
 // Kill ends the child's group at once and waits until the child is reaped.
 func (p *Process) Kill() {
 	p.signal(syscall.SIGKILL)
 	<-p.done
-	_ = p.Stdout.Close()
+	p.closeStdout()
+}
+
+func (p *Process) closeStdout() {
+	if !p.tty {
+		_ = p.Stdout.Close()
+	}
 }
 
 // signal reaches the group only while its id is known to be the child's.
