@@ -35,7 +35,7 @@ func (s *Session) event(ctx context.Context, n int, ev Event) {
 	switch ev := ev.(type) {
 	case Text:
 		s.say(r, ev)
-		u.Event, u.Text = EventText, ev.Text
+		u.Event, u.Text, u.message = EventText, ev.Text, s.messages
 	case Thought:
 		u.Event, u.Text = EventThought, ev.Text
 	case ToolCall:
@@ -89,27 +89,32 @@ func (s *Session) turnOf(ev Event) *run {
 
 // say gathers text: the reply of a run, or what is said out of turn.
 func (s *Session) say(r *run, t Text) {
-	if r == nil {
-		s.recordText(nil, s.busy.text.add(t))
-		return
+	to := s.reply(r)
+	before := to.ends
+	ended := to.add(t)
+	if to.ends != before {
+		s.recordText(r, ended)
 	}
-	s.recordText(r, r.text.add(t))
 }
 
+func (s *Session) reply(r *run) *reply {
+	if r == nil {
+		return &s.busy.text
+	}
+	return &r.text
+}
+
+// recordText records a message that has ended, unless nothing was said in it.
 func (s *Session) recordText(r *run, text string) {
+	s.feed.recorded(s.messages)
+	s.messages++
 	if text != "" {
 		s.transcript.add(Entry{Kind: EntryAssistant, Run: runID(r), Text: text})
 	}
 }
 
 // endText closes the message that is being said.
-func (s *Session) endText(r *run) {
-	if r == nil {
-		s.recordText(nil, s.busy.text.end())
-		return
-	}
-	s.recordText(r, r.text.end())
-}
+func (s *Session) endText(r *run) { s.recordText(r, s.reply(r).end()) }
 
 // endAside ends the agent's activity out of turn. What it said is recorded and
 // shown, and published nowhere: nobody asked.

@@ -111,6 +111,7 @@ func (s *Session) claim(engine Engine, err error) *run {
 	defer s.mu.Unlock()
 	if s.state == draining || !s.queue.claimable(s.held) || err == nil && s.blocked() || len(s.resets) > 0 {
 		s.working = false
+		s.feed.ring()
 		return nil
 	}
 	r := &run{id: newID("run"), engine: engine, stopped: make(chan struct{})}
@@ -128,6 +129,7 @@ func (s *Session) enter(r *run, contexts []string, err error) bool {
 		s.told = ""
 		s.queue.pushFront(r.items)
 		s.active, s.working = nil, false
+		s.feed.ring()
 		return false
 	}
 	s.endAside()

@@ -45,6 +45,8 @@ type Session struct {
 	engine  life
 	told    string // last note of Options.Context that the agent has
 	meta    Meta
+	// messages counts those that the agent has finished, in turns and out of them.
+	messages int64
 
 	started     bool
 	gated       bool      // waits for Options.Ready
@@ -81,7 +83,7 @@ func NewSession(id string, newEngine func() (Engine, error), store Store, frame 
 		return nil, fmt.Errorf("make session: %w", err)
 	}
 	now := time.Now()
-	return &Session{
+	s := &Session{
 		id: id, newEngine: newEngine, store: store, frame: frame, opts: o, log: o.Log,
 		transcript: newTranscript(id, store, o.Log),
 		feed:       newFeed(),
@@ -91,7 +93,9 @@ func NewSession(id string, newEngine func() (Engine, error), store Store, frame 
 		meta:       Meta{ID: id, Profile: o.Profile, Dir: o.Dir, CreatedAt: now, UpdatedAt: now},
 		leaving:    make(chan struct{}),
 		done:       make(chan struct{}),
-	}, nil
+	}
+	s.transcript.written = s.feed.ring
+	return s, nil
 }
 
 // ID returns the id of the session.

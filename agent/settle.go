@@ -17,6 +17,7 @@ type reply struct {
 	message string // id of the current message, where the agent says so
 	size    int
 	cut     bool
+	ends    int // messages that have ended, empty ones too
 }
 
 // add takes a piece of text. It returns the message that the piece has ended.
@@ -41,6 +42,7 @@ func (r *reply) end() string {
 	text := r.current.String()
 	r.current.Reset()
 	r.message = ""
+	r.ends++
 	if strings.TrimSpace(text) == "" {
 		return ""
 	}
@@ -138,6 +140,7 @@ func (s *Session) settle(ctx context.Context, r *run, out Outcome, err error) {
 	s.mu.Lock()
 	s.queue.pushFront(again)
 	s.active, s.working = nil, false
+	s.feed.ring()
 	s.mu.Unlock()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -24,6 +25,7 @@ type transcript struct {
 	session string
 	store   Store
 	log     *slog.Logger
+	written func() // hears that the store has more; does not block
 
 	writing sync.Mutex // held over a write; taken before mu
 
@@ -34,7 +36,7 @@ type transcript struct {
 }
 
 func newTranscript(session string, store Store, log *slog.Logger) *transcript {
-	return &transcript{session: session, store: store, log: log, bell: make(chan struct{}, 1)}
+	return &transcript{session: session, store: store, log: log, written: func() {}, bell: make(chan struct{}, 1)}
 }
 
 // add never blocks. When the store is that far behind, the entry is dropped and
@@ -77,12 +79,18 @@ func (t *transcript) flush(ctx context.Context) error {
 	defer t.writing.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
+	return t.write(ctx, math.MaxInt)
+}
+
+// write writes the next entries, at most so many. The caller holds writing.
+func (t *transcript) write(ctx context.Context, most int) error {
 	for {
 		t.mu.Lock()
-		batch := t.pending[:min(len(t.pending), appendBatch)]
+		batch := t.pending[:min(len(t.pending), appendBatch, most)]
+		most -= len(batch)
 		t.pending = t.pending[len(batch):]
 		missing := t.missing
-		if len(batch) == 0 {
+		if len(t.pending) == 0 {
 			t.pending = nil
 		}
 		t.mu.Unlock()
@@ -107,6 +115,7 @@ func (t *transcript) flush(ctx context.Context) error {
 			t.log.LogAttrs(ctx, slog.LevelError, "transcript.failed", logattr.Session(t.session), logattr.Count(len(batch)), logattr.Err(err))
 			return err
 		}
+		t.written()
 		if missing > 0 {
 			t.mu.Lock()
 			t.missing -= missing

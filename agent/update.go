@@ -46,6 +46,8 @@ type Update struct {
 	Plan    []PlanEntry        `json:"plan,omitempty"`
 	Usage   *Usage             `json:"usage,omitempty"`
 	Aside   bool               `json:"out_of_turn,omitempty"`
+
+	message int64 // EventText: which message of the session it is a part of
 }
 
 // Events of updates.
@@ -88,8 +90,13 @@ const subscriberBuffer = 4096
 type Subscription struct {
 	// C carries the updates. It is closed at the end of the session, by Close,
 	// and when the reader lags; Err tells which.
-	C    <-chan Update
+	C <-chan Update
+	// Changed holds a token when the transcript has more entries in the store, or
+	// Status may tell something else, since the last one was taken.
+	Changed <-chan struct{}
+
 	c    chan Update
+	bell chan struct{}
 	feed *feed
 	err  error
 }
@@ -106,18 +113,29 @@ func (s *Subscription) Err() error {
 
 // feed hands updates to subscribers, in one order for all.
 type feed struct {
-	mu     sync.Mutex
-	subs   map[*Subscription]struct{}
-	closed bool
+	mu      sync.Mutex
+	subs    map[*Subscription]struct{}
+	present Present
+	closed  bool
 }
 
 func newFeed() *feed { return &feed{subs: map[*Subscription]struct{}{}} }
 
 func (f *feed) subscribe() *Subscription {
-	c := make(chan Update, subscriberBuffer)
-	s := &Subscription{C: c, c: c, feed: f}
+	_, s := f.observe()
+	return s
+}
+
+// observe returns what goes on, and the updates behind it.
+func (f *feed) observe() (*Present, *Subscription) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.present.clone(), f.subscribeLocked()
+}
+
+func (f *feed) subscribeLocked() *Subscription {
+	c, bell := make(chan Update, subscriberBuffer), make(chan struct{}, 1)
+	s := &Subscription{C: c, c: c, Changed: bell, bell: bell, feed: f}
 	if f.closed {
 		close(c)
 		return s
@@ -126,9 +144,29 @@ func (f *feed) subscribe() *Subscription {
 	return s
 }
 
+// recorded says that the messages up to one are in the transcript.
+func (f *feed) recorded(message int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.present.recorded(message)
+}
+
+// ring tells the subscribers that something else has changed.
+func (f *feed) ring() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.subs {
+		select {
+		case s.bell <- struct{}{}:
+		default:
+		}
+	}
+}
+
 func (f *feed) publish(u Update) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.present.Apply(u)
 	for s := range f.subs {
 		select {
 		case s.c <- u:
