@@ -98,3 +98,33 @@ func TestWaitForToolsEnds(t *testing.T) {
 		})
 	}
 }
+
+// whoever keeps the report of the agent's servers hears of a reset before
+// the running turn has ended, and again before the agent does, so that nothing of
+// a slow reset looks as before.
+func TestResetIsToldFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := agenttest.New(func(turn *agenttest.Turn) (agent.Outcome, error) {
+			<-turn.Cancelled
+			time.Sleep(5 * time.Second) // it takes its time
+			return agent.Outcome{Stop: agent.StopCancelled}, nil
+		})
+		var told []time.Duration
+		var closed []int
+		began := time.Now()
+		s := newStage(t, a, &agent.Options{OnReset: func() {
+			told, closed = append(told, time.Since(began)), append(closed, a.Closed())
+		}})
+		s.start()
+		s.submit("hello", s.term)
+		time.Sleep(time.Second)
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 2 || told[0] != time.Second || told[1] != 6*time.Second || closed[1] != 0 || a.Closed() != 1 {
+			t.Errorf("told after %v, of %v closed lives; %d are closed", told, closed, a.Closed())
+		}
+		s.end()
+	})
+}

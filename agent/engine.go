@@ -70,6 +70,8 @@ type StartOptions struct {
 	// MCPServers are the servers that the agent shall connect to itself. An
 	// engine injects exactly one entry per server (N-23).
 	MCPServers []MCPServer
+	// Attachment is told about every delivery of servers. Nil: nobody is.
+	Attachment Attachment
 	// Tools are callable in this process, for engines that run the model loop
 	// themselves. Engines that inject MCP servers ignore them.
 	Tools []Tool
@@ -118,6 +120,8 @@ type Injected struct {
 	Server    string `json:"server"`
 	Transport string `json:"transport"`        // "http", "sse", "stdio", or "" when no way fits
 	Reason    string `json:"reason,omitempty"` // why not, if Transport is empty
+	// Assumed: the agent itself says nothing about the transport.
+	Assumed bool `json:"assumed,omitempty"`
 }
 
 // Prompt is what one turn is about: messages of the user role, in order.

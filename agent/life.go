@@ -232,6 +232,13 @@ func (s *Session) Reset(ctx context.Context) error {
 		s.mu.Unlock()
 		return ErrClosed
 	}
+	s.mu.Unlock()
+	s.tellReset()
+	s.mu.Lock()
+	if s.state != open { // meanwhile
+		s.mu.Unlock()
+		return ErrClosed
+	}
 	s.resets = append(s.resets, done)
 	if s.active != nil {
 		s.active.stop(errReset)
@@ -246,6 +253,12 @@ func (s *Session) Reset(ctx context.Context) error {
 	}
 }
 
+func (s *Session) tellReset() {
+	if s.opts.OnReset != nil {
+		s.opts.OnReset()
+	}
+}
+
 // reset does what Reset asked for; the worker calls it between runs.
 func (s *Session) reset(ctx context.Context) {
 	s.mu.Lock()
@@ -255,6 +268,7 @@ func (s *Session) reset(ctx context.Context) {
 	if len(resets) == 0 {
 		return
 	}
+	s.tellReset() // an agent may have started since
 	s.closeEngine(ctx)
 	s.mu.Lock()
 	s.meta.Conversation, s.told = "", ""

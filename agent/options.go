@@ -68,6 +68,10 @@ type Options struct {
 	// they have started, and attach beside that.
 	Attached   func(ctx context.Context) error
 	AttachWait time.Duration
+	// OnReset is called when somebody resets the session, and again right before
+	// the agent is closed for it: what was known of the agent is over. It returns
+	// quickly.
+	OnReset func()
 	// Channels are the configured places for replies. Replies to notices go to
 	// the first one until somebody has addressed the agent elsewhere (N-13).
 	Channels []Channel

@@ -19,8 +19,11 @@ import (
 const (
 	DefaultInitializeTimeout = 60 * time.Second
 	DefaultSessionTimeout    = 60 * time.Second
-	DefaultCancelGrace       = 30 * time.Second
-	DefaultStderrLimit       = 64 << 10 // bytes
+	// DefaultBlockedTimeout is for agents that were seen at their MCP servers: two of
+	// five answer only once they have given up on one that hangs, after 64 s and 85 s.
+	DefaultBlockedTimeout = 120 * time.Second
+	DefaultCancelGrace    = 30 * time.Second
+	DefaultStderrLimit    = 64 << 10 // bytes
 )
 
 const (
@@ -66,6 +69,9 @@ type Options struct {
 
 	InitializeTimeout time.Duration
 	SessionTimeout    time.Duration // session/new, load, resume, set_mode each
+	// BlockedTimeout takes the place of SessionTimeout where the agent was seen at
+	// its MCP servers and has not answered: it may wait for one of them.
+	BlockedTimeout time.Duration
 	// CancelGrace is how long a cancelled turn may go on before the agent is
 	// killed.
 	CancelGrace time.Duration
@@ -89,6 +95,7 @@ func (o *Options) withDefaults() Options {
 	}{
 		{&d.InitializeTimeout, DefaultInitializeTimeout},
 		{&d.SessionTimeout, DefaultSessionTimeout},
+		{&d.BlockedTimeout, max(DefaultBlockedTimeout, d.SessionTimeout)},
 		{&d.CancelGrace, DefaultCancelGrace},
 	} {
 		if *f.v <= 0 {
@@ -186,7 +193,7 @@ func (e *Engine) launch(ctx context.Context, so agent.StartOptions, emit agent.S
 	rec := &recorder{w: e.o.Frames}
 	c := newConn(e.log, rec)
 	h := newHost(c, e.log, emit)
-	h.env = env
+	h.env, h.attachment = env, so.Attachment
 	if err := h.offer(so.Dir, e.o); err != nil {
 		return err
 	}
@@ -278,6 +285,23 @@ func (e *Engine) reason(p child) error {
 		return errors.New("exit status 0")
 	}
 	return err
+}
+
+// Stderr is the end of what the agent wrote to standard error, from a bounded ring
+// in memory, and whether the agent still runs. It stays after the agent's end.
+func (e *Engine) Stderr() (text string, live bool) {
+	e.mu.Lock()
+	child := e.child
+	e.mu.Unlock()
+	if child == nil {
+		return "", false
+	}
+	select {
+	case <-child.Done():
+	default:
+		live = true
+	}
+	return child.Stderr(), live
 }
 
 // dead returns why there is no agent, after gone is closed.

@@ -39,7 +39,7 @@ func TestCallsAToolOfAnInjectedServer(t *testing.T) {
 			entry.Command, entry.Env = []string{self}, []string{envMCP + "=1", envAgent + "="}
 			e := mock(t, tc.modes, nil)
 			info, ev := begin(t, e, agent.StartOptions{MCPServers: []agent.MCPServer{entry}})
-			if d := cmp.Diff([]agent.Injected{{Server: "sentinel", Transport: tc.transport}}, info.Injected); d != "" {
+			if d := cmp.Diff([]agent.Injected{{Server: "sentinel", Transport: tc.transport, Assumed: tc.transport == "stdio"}}, info.Injected); d != "" {
 				t.Error(d)
 			}
 			if info.Name != "mock-agent" || info.Protocol != "acp 1" || info.Conversation == "" || info.Resumed || info.Steering {

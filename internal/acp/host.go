@@ -43,6 +43,8 @@ type host struct {
 	env     []string
 	terms   *terminals // nil: not offered
 	perms   permissions
+	// attachment hears what the agent says about its servers; nil: nobody does.
+	attachment agent.Attachment
 
 	session  atomic.Pointer[string] // nil until a session is open
 	replay   atomic.Bool            // a conversation is being replayed
@@ -91,12 +93,24 @@ func (h *host) update(f frame) {
 		h.emit(agent.Raw{Kind: f.method, JSON: message(f.line)})
 		return
 	}
+	h.reported(q.Update)
 	switch e := decodeUpdate(q.Update).(type) {
 	case nil:
 	case agent.Usage:
 		h.emitUsage(e)
 	default:
 		h.emit(e)
+	}
+}
+
+// reported passes on what the agent says about its servers, in an update that is
+// shown as what it is besides.
+func (h *host) reported(update jsontext.Value) {
+	if h.attachment == nil || !mayReport(update) {
+		return
+	}
+	if e, ok := Reported(update); ok {
+		h.attachment.Saw(e)
 	}
 }
 

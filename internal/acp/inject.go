@@ -25,8 +25,9 @@ const (
 
 // inject makes exactly one entry for each server, by the best transport that
 // the agent takes (specification N-23): an entry of a kind that it does not
-// take fails the whole session in some agents.
-func inject(servers []agent.MCPServer, http, sse bool) (entries []any, decisions []agent.Injected) {
+// take fails the whole session in some agents. Each server gets a decision, with
+// what it rests on.
+func inject(servers []agent.MCPServer, caps mcpCapabilities) (entries []any, decisions []agent.Injected) {
 	entries = []any{}
 	names := map[string]bool{}
 	for _, s := range servers {
@@ -35,7 +36,7 @@ func inject(servers []agent.MCPServer, http, sse bool) (entries []any, decisions
 			d.Reason = reasonDuplicate
 		} else {
 			var entry any
-			if entry, d = choose(s, http, sse); entry != nil {
+			if entry, d = choose(s, caps); entry != nil {
 				entries = append(entries, entry)
 				names[s.Name] = true
 			}
@@ -45,13 +46,13 @@ func inject(servers []agent.MCPServer, http, sse bool) (entries []any, decisions
 	return entries, decisions
 }
 
-func choose(s agent.MCPServer, http, sse bool) (any, agent.Injected) {
+func choose(s agent.MCPServer, caps mcpCapabilities) (any, agent.Injected) {
 	d := agent.Injected{Server: s.Name}
 	switch {
-	case s.HTTP != "" && http:
+	case s.HTTP != "" && offered(caps.HTTP):
 		d.Transport = transportHTTP
 		return networkServer{Type: transportHTTP, Name: s.Name, URL: s.HTTP, Headers: headers(s.Headers)}, d
-	case s.SSE != "" && sse:
+	case s.SSE != "" && offered(caps.SSE):
 		d.Transport = transportSSE
 		return networkServer{Type: transportSSE, Name: s.Name, URL: s.SSE, Headers: headers(s.Headers)}, d
 	case len(s.Command) > 0:
@@ -61,12 +62,12 @@ func choose(s agent.MCPServer, http, sse bool) (any, agent.Injected) {
 			d.Reason = reasonCommand
 			return nil, d
 		}
-		d.Transport = transportStdio
+		d.Transport, d.Assumed = transportStdio, true // the protocol asks it of every agent
 		return stdioServer{Name: s.Name, Command: path, Args: append([]string{}, s.Command[1:]...), Env: environment(s.Env)}, d
 	case s.HTTP != "":
-		d.Reason = reasonHTTP
+		d.Reason, d.Assumed = reasonHTTP, caps.HTTP == nil
 	case s.SSE != "":
-		d.Reason = reasonSSE
+		d.Reason, d.Assumed = reasonSSE, caps.SSE == nil
 	default:
 		d.Reason = reasonNoWay
 	}

@@ -488,8 +488,8 @@ func TestGoldenFrames(t *testing.T) {
 	if d := cmp.Diff([]agent.Injected{
 		{Server: "net", Transport: "http"},
 		{Server: "old", Transport: "sse"},
-		{Server: "io", Transport: "stdio"},
-		{Server: "io2", Transport: "stdio"},
+		{Server: "io", Transport: "stdio", Assumed: true},
+		{Server: "io2", Transport: "stdio", Assumed: true},
 		{Server: "net", Reason: "duplicate_name"},
 		{Server: "nothing", Reason: "no_transport"},
 		{Server: "lost", Reason: "command_not_found"},

@@ -79,12 +79,9 @@ type initializeResult struct {
 	ProtocolVersion jsontext.Value `json:"protocolVersion"`
 	AgentInfo       implementation `json:"agentInfo"`
 	Capabilities    struct {
-		LoadSession jsontext.Value `json:"loadSession"`
-		MCP         struct {
-			HTTP jsontext.Value `json:"http"`
-			SSE  jsontext.Value `json:"sse"`
-		} `json:"mcpCapabilities"`
-		Session struct {
+		LoadSession jsontext.Value  `json:"loadSession"`
+		MCP         mcpCapabilities `json:"mcpCapabilities"`
+		Session     struct {
 			Resume       jsontext.Value `json:"resume"`
 			SystemPrompt jsontext.Value `json:"systemPrompt"`
 		} `json:"sessionCapabilities"`
@@ -97,6 +94,13 @@ type initializeResult struct {
 			Supported jsontext.Value `json:"supported"`
 		} `json:"steering"`
 	} `json:"_meta"`
+}
+
+// mcpCapabilities are the transports that an agent says it takes; nil says
+// nothing.
+type mcpCapabilities struct {
+	HTTP jsontext.Value `json:"http"`
+	SSE  jsontext.Value `json:"sse"`
 }
 
 // offered reads a capability: true or an object. Anything else, also of a

@@ -1,7 +1,9 @@
 package acp
 
 import (
+	"bytes"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,6 +17,14 @@ const codexStartup = "mcp_startup."
 
 // claudeNotice is the title of Claude's notice, with the server's name.
 var claudeNotice = regexp.MustCompile(`^MCP server "([^"]+)" failed to start$`)
+
+// reports are parts of every update that Reported understands.
+var reports = [][]byte{[]byte(codexStartup), []byte("mcpServerStatus"), []byte(`"notice"`)}
+
+// mayReport spares most updates, of which there are many, a second decoding.
+func mayReport(raw []byte) bool {
+	return slices.ContainsFunc(reports, func(part []byte) bool { return bytes.Contains(raw, part) })
+}
 
 // Reported reads what an agent says about its own MCP servers in an update of a
 // session, given as it came; ok is false for any other update. It is the agent's

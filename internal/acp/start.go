@@ -137,15 +137,6 @@ func (e *Engine) hello() initializeParams {
 // offered, and starts a new one otherwise.
 func (e *Engine) openSession(ctx context.Context, so agent.StartOptions, sink agent.Sink, hello *initializeResult, info *agent.Info) error {
 	caps := &hello.Capabilities
-	q := sessionParams{CWD: so.Dir}
-	q.MCPServers, info.Injected = inject(so.MCPServers, offered(caps.MCP.HTTP), offered(caps.MCP.SSE))
-	for _, d := range info.Injected {
-		e.log.InfoContext(ctx, "mcp server decided", logattr.Server(d.Server), transportAttr(d.Transport), logattr.Reason(d.Reason))
-	}
-	if so.System != "" && offered(caps.Session.SystemPrompt) {
-		q.SystemPrompt = &systemPrompt{Mode: "append", Content: []textBlock{{Type: "text", Text: so.System}}}
-		info.System = true
-	}
 	again := ""
 	switch {
 	case offered(caps.Session.Resume):
@@ -153,8 +144,14 @@ func (e *Engine) openSession(ctx context.Context, so agent.StartOptions, sink ag
 	case offered(caps.LoadSession):
 		again = methodLoad
 	}
+	info.System = so.System != "" && offered(caps.Session.SystemPrompt)
 	if so.Resume != "" && again != "" {
-		err := e.reopen(ctx, sink, again, q, so.Resume)
+		q, err := e.delivery(ctx, so, caps.MCP, info)
+		if err != nil {
+			return err
+		}
+		err = e.reopen(ctx, sink, again, q, so.Resume)
+		answered(so.Attachment, so.Resume, err)
 		if err == nil {
 			e.opened(so.Resume)
 			info.Conversation, info.Resumed = so.Resume, true
@@ -166,13 +163,21 @@ func (e *Engine) openSession(ctx context.Context, so agent.StartOptions, sink ag
 		}
 		e.log.WarnContext(ctx, "agent could not resume its conversation", logattr.Err(err))
 	}
-	var r sessionResult
-	err := e.step(ctx, sink, "opening a session", e.o.SessionTimeout, methodNew, q, &r)
+	q, err := e.delivery(ctx, so, caps.MCP, info)
 	if err != nil {
-		return fmt.Errorf("open session: %w", needsLogin(err, hello))
+		return err
 	}
-	if r.SessionID == "" {
-		return errors.New("open session: agent named no session")
+	var r sessionResult
+	err = e.deliver(ctx, sink, "opening a session", methodNew, q, &r)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("open session: %w", needsLogin(err, hello))
+	case r.SessionID == "":
+		err = errors.New("open session: agent named no session")
+	}
+	answered(so.Attachment, r.SessionID, err)
+	if err != nil {
+		return err
 	}
 	e.opened(r.SessionID)
 	if again != "" {
@@ -181,12 +186,45 @@ func (e *Engine) openSession(ctx context.Context, so agent.StartOptions, sink ag
 	return nil
 }
 
+// delivery decides what the agent is given, and tells that before it is sent.
+func (e *Engine) delivery(ctx context.Context, so agent.StartOptions, caps mcpCapabilities, info *agent.Info) (sessionParams, error) {
+	q, servers := sessionParams{CWD: so.Dir}, so.MCPServers
+	if so.Attachment != nil {
+		var err error
+		if servers, err = so.Attachment.Servers(ctx); err != nil {
+			return q, fmt.Errorf("open session: %w", err)
+		}
+	}
+	q.MCPServers, info.Injected = inject(servers, caps)
+	for _, d := range info.Injected {
+		e.log.InfoContext(ctx, "mcp server decided", logattr.Server(d.Server), transportAttr(d.Transport), logattr.Reason(d.Reason))
+	}
+	if info.System {
+		q.SystemPrompt = &systemPrompt{Mode: "append", Content: []textBlock{{Type: "text", Text: so.System}}}
+	}
+	if so.Attachment != nil {
+		so.Attachment.Decided(info.Injected)
+	}
+	return q, nil
+}
+
+// answered passes on what became of a delivery.
+func answered(a agent.Attachment, conversation string, err error) {
+	if a == nil {
+		return
+	}
+	if err != nil {
+		conversation = ""
+	}
+	a.Answered(conversation, err)
+}
+
 // reopen goes on with an old conversation. Its replay is not ours to show.
 func (e *Engine) reopen(ctx context.Context, sink agent.Sink, method string, q sessionParams, id string) error {
 	q.SessionID = id
 	e.h.replay.Store(true)
 	defer e.h.replay.Store(false)
-	err := e.step(ctx, sink, "resuming the conversation", e.o.SessionTimeout, method, q, &empty{})
+	err := e.deliver(ctx, sink, "resuming the conversation", method, q, &empty{})
 	if err == nil && method == methodLoad {
 		e.h.awaitQuiet(ctx)
 	}
@@ -213,8 +251,32 @@ func needsLogin(err error, hello *initializeResult) error {
 
 // step calls a method, within a time, and tells meanwhile that it is waiting.
 func (e *Engine) step(ctx context.Context, sink agent.Sink, what string, within time.Duration, method string, params, result any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%w: no answer within %v", errTimeout, within))
+	ctx, cancel := context.WithTimeoutCause(ctx, within, tooLong(within))
 	defer cancel()
+	return e.wait(ctx, sink, what, method, params, result)
+}
+
+func tooLong(d time.Duration) error { return fmt.Errorf("%w: no answer within %v", errTimeout, d) }
+
+// deliver is a step that hands over servers. An agent that was seen at one of them
+// when its time is over may wait for it, and gets more.
+func (e *Engine) deliver(ctx context.Context, sink agent.Sink, what, method string, params, result any) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	first, all := e.o.SessionTimeout, max(e.o.SessionTimeout, e.o.BlockedTimeout)
+	short := time.AfterFunc(first, func() {
+		if e.h.attachment == nil || !e.h.attachment.Busy() {
+			cancel(tooLong(first))
+		}
+	})
+	defer short.Stop()
+	long := time.AfterFunc(all, func() { cancel(tooLong(all)) })
+	defer long.Stop()
+	return e.wait(ctx, sink, what, method, params, result)
+}
+
+// wait calls a method, and tells meanwhile that it is waiting.
+func (e *Engine) wait(ctx context.Context, sink agent.Sink, what, method string, params, result any) error {
 	sink(agent.Progress{What: what})
 	began := time.Now()
 	ended := make(chan struct{})
