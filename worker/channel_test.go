@@ -15,7 +15,21 @@ import (
 
 func TestMemoryStore(t *testing.T) {
 	t.Parallel()
-	workertest.RunStore(t, func(*testing.T) worker.Store { return &worker.Memory{} })
+	workertest.RunStore(t, func(*testing.T) func() worker.Store {
+		s := &worker.Memory{}
+		return func() worker.Store { return s }
+	})
+}
+
+func TestMemoryAudit(t *testing.T) {
+	t.Parallel()
+	workertest.RunAudit(t, func(*testing.T) func(*worker.AuditLimits) worker.AuditStore {
+		s := &worker.MemoryAudit{}
+		return func(l *worker.AuditLimits) worker.AuditStore {
+			s.Limits = l
+			return s
+		}
+	})
 }
 
 // A store in memory does not grow with the sessions that were.

@@ -3,8 +3,6 @@ package workertest
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -29,24 +27,29 @@ func (s *jsonStore) write(rec worker.Record) error {
 func (s *jsonStore) Create(ctx context.Context, rec worker.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.ids.Create(ctx, rec), s.write(rec))
+	if err := s.ids.Create(ctx, rec); err != nil {
+		return err
+	}
+	return s.write(rec)
 }
 
-func (s *jsonStore) Load(_ context.Context, id string) (worker.Record, error) {
+func (s *jsonStore) Load(ctx context.Context, id string) (worker.Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text, ok := s.text[id]
-	if !ok {
-		return worker.Record{}, fmt.Errorf("load: %w", worker.ErrUnknownSession)
+	if _, err := s.ids.Load(ctx, id); err != nil {
+		return worker.Record{}, err
 	}
 	var rec worker.Record
-	err := json.Unmarshal([]byte(text), &rec)
+	err := json.Unmarshal([]byte(s.text[id]), &rec)
 	return rec, err
 }
 
 func (s *jsonStore) Save(ctx context.Context, rec worker.Record, epoch int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := s.ids.Save(ctx, rec, epoch); err != nil {
 		return err
 	}
@@ -75,5 +78,8 @@ func (s *jsonStore) Delete(ctx context.Context, id string) error {
 
 func TestRecordsAsJSON(t *testing.T) {
 	t.Parallel()
-	RunStore(t, func(*testing.T) worker.Store { return &jsonStore{text: map[string]string{}} })
+	RunStore(t, func(*testing.T) func() worker.Store {
+		s := &jsonStore{text: map[string]string{}}
+		return func() worker.Store { return s }
+	})
 }
