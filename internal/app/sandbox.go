@@ -16,16 +16,10 @@ var ErrNoSandbox = errors.New("no sandbox on this machine")
 // one can ask for.
 const SandboxTimeout = 10 * time.Minute
 
-// SandboxProfiles are the kinds of sandboxes, by name.
-func SandboxProfiles() map[string]worker.Profile {
-	light := worker.Light()
-	return map[string]worker.Profile{light.Name: light}
-}
-
 // SandboxOptions configure a run in a sandbox. The zero value is usable.
 type SandboxOptions struct {
-	Logger  *slog.Logger   // nil discards
-	Profile worker.Profile // zero is worker.Light
+	Logger  *slog.Logger // nil discards
+	Profile string       // kind of sandbox; empty is light
 	// Timeout bounds the command; zero is SandboxTimeout, which is also the most.
 	Timeout time.Duration
 	// Artifacts is a directory that keeps what the command left in out/ of its

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -53,32 +52,33 @@ It needs Linux with bubblewrap, and runs nothing where there is no sandbox.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, e, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.profile, "profile", worker.Light().Name, "kind of sandbox: "+strings.Join(slices.Sorted(maps.Keys(app.SandboxProfiles())), ", "))
+	flags.StringVar(&f.profile, "profile", worker.Light().Name, "kind of sandbox: light, or one of the configuration file")
 	flags.DurationVar(&f.timeout, "timeout", app.SandboxTimeout, "time of the command, at most "+app.SandboxTimeout.String())
 	flags.StringVar(&f.artifacts, "keep-artifacts", "", "directory that keeps artifacts, each under the name of its address")
 	return cmd
 }
 
 func (f *sandboxFlags) run(cmd *cobra.Command, e *env, args []string) error {
-	profile, known := app.SandboxProfiles()[f.profile]
 	switch {
 	case len(args) == 0 || cmd.ArgsLenAtDash() != 0:
 		return &usageError{errors.New("give a command after --")}
-	case !known:
-		return &usageError{fmt.Errorf("--profile: there is no profile %q", f.profile)}
 	case f.timeout <= 0 || f.timeout > app.SandboxTimeout:
 		return &usageError{fmt.Errorf("--timeout: give more than 0 and at most %s", app.SandboxTimeout)}
 	case slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "\x00") }):
 		return &usageError{errors.New("the command has a NUL in it")}
 	}
-	if _, err := e.load(); err != nil {
+	c, err := e.load()
+	if err != nil {
 		return err
 	}
-	o := &app.SandboxOptions{Logger: e.log, Profile: profile, Timeout: f.timeout, Artifacts: f.artifacts}
+	if _, known := c.Sandbox(f.profile); !known {
+		return &usageError{fmt.Errorf("--profile: there is no profile %q; there are %s", f.profile, strings.Join(c.SandboxNames(), ", "))}
+	}
+	o := &app.SandboxOptions{Logger: e.log, Profile: f.profile, Timeout: f.timeout, Artifacts: f.artifacts}
 	if !e.json {
 		o.Stdout, o.Stderr = e.Out, e.Err
 	}
-	res, err := app.RunSandbox(cmd.Context(), args, o)
+	res, err := app.RunSandbox(cmd.Context(), c, args, o)
 	if cmd.Context().Err() != nil {
 		return errInterrupted
 	}

@@ -17,10 +17,11 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
-// Paths of the gateway. WorkerPath is the control URL of a sandbox.
+// Paths of the gateway. WorkerPath is the control URL of a sandbox, ArtifactsPath
+// where it uploads to.
 const (
 	WorkerPath    = worker.DialPath
-	artifactsPath = "/v1/sessions/{session}/artifacts/{sum}"
+	ArtifactsPath = "/v1/sessions/{session}/artifacts/{sum}"
 )
 
 // uploadTime bounds one upload.
@@ -59,7 +60,7 @@ func New(host *worker.Host, auth worker.Authenticator, artifacts Artifacts, o *O
 // authenticate by the worker token and by nothing else.
 func (g *Gateway) Mount(mux *http.ServeMux) {
 	mux.Handle(WorkerPath, g.host)
-	mux.HandleFunc("PUT "+artifactsPath, g.upload)
+	mux.HandleFunc("PUT "+ArtifactsPath, g.upload)
 }
 
 // Shutdown sends the workers to other gateways and closes the host. An

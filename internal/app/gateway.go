@@ -1,0 +1,514 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/gateway"
+	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/version"
+	"github.com/ossicle/ossicle/worker"
+)
+
+const (
+	// DefaultSandboxes bounds the sandboxes of a process.
+	DefaultSandboxes = 64
+
+	gatewayDir = "gateway" // in the data directory: keys, owner, lock
+	// ArtifactsDir is where artifacts of sandboxes are kept, in the data directory.
+	ArtifactsDir = "artifacts"
+)
+
+// Budgets of the gateway's end. The workers of clusters are sent away, those of
+// this machine are released: their sandboxes end with this process.
+const (
+	politeRelease = 2 * time.Second // for calls under way
+	drainTime     = 8 * time.Second
+	driversBudget = 5 * time.Second
+	hostBudget    = 5 * time.Second
+	trailBudget   = 2 * time.Second
+)
+
+// GatewayOptions refine a WorkerGateway. The zero value is a gateway of one process
+// that keeps nothing.
+type GatewayOptions struct {
+	// Data is the directory that keeps keys, the name of this host and artifacts, and
+	// is held while the gateway runs. Empty keeps nothing.
+	Data string
+	// Artifacts is where artifacts go; empty is in Data, and without it nowhere for
+	// long.
+	Artifacts string
+	// Store keeps records. Nil is memory.
+	Store worker.Store
+	// Shared says that other hosts use the store too.
+	Shared bool
+	// Audit keeps the audit. Nil is memory.
+	Audit worker.AuditStore
+	// Program is the absolute path of the worker with its arguments; nil is this
+	// program's own.
+	Program []string
+	// TLS serves the own address of workers.
+	TLS *tls.Config
+	// Control is what workers of other machines dial if the configuration does not
+	// say it.
+	Control string
+	// Observe is that of worker.HostOptions.
+	Observe func(worker.Observation)
+	// Quiet keeps the audit out of the log: the caller sees how his one sandbox ends.
+	Quiet bool
+	// Logger takes the log. Nil discards.
+	Logger *slog.Logger
+}
+
+// WorkerGateway is where the sandboxes of a process come in: the host side of the
+// tool channel, what makes sandboxes, and what is kept of them. It is safe for
+// concurrent use. The caller closes it.
+type WorkerGateway struct {
+	config *config.Config
+	o      GatewayOptions
+	log    *slog.Logger
+
+	owner     string
+	dir       string // of this process: the socket, and the drivers' files
+	socket    string
+	store     worker.Store
+	audit     worker.AuditStore
+	trail     *worker.AuditTrail
+	tokens    *workerTokens
+	host      *worker.Host
+	artifacts *gateway.Dir
+	gateway   *gateway.Gateway
+	down      teardown
+
+	mu      sync.Mutex
+	closed  bool
+	begun   int                   // sandboxes that are being made
+	drivers map[string]*boxDriver // by profile
+	making  sync.Mutex            // of drivers
+	notes   map[string]string     // sandbox → the agent session that has it
+}
+
+// ErrTooManySandboxes is for a process that has as many as it may.
+var ErrTooManySandboxes = errors.New("there are as many sandboxes as there may be")
+
+var errGatewayClosed = errors.New("start sandbox: the gateway is shutting down")
+
+// SandboxExistsError says that a sandbox of that id exists or existed.
+type SandboxExistsError struct{ ID string }
+
+func (e *SandboxExistsError) Error() string {
+	return fmt.Sprintf("start sandbox: the id %q is taken", e.ID)
+}
+
+// SandboxProfileError says that there is no kind of sandbox of a name.
+type SandboxProfileError struct {
+	Profile string
+	Known   []string
+}
+
+func (e *SandboxProfileError) Error() string {
+	return fmt.Sprintf("start sandbox: there is no profile %q; there are %s", e.Profile, strings.Join(e.Known, ", "))
+}
+
+// OpenGateway serves workers on a Unix socket of this machine, and on an address
+// of their own if the configuration has one. Sandboxes that an earlier process of
+// the same directory left are taken up again, or failed if they ended with it.
+func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *WorkerGateway, err error) {
+	g := &WorkerGateway{config: c, drivers: map[string]*boxDriver{}, notes: map[string]string{}}
+	if o != nil {
+		g.o = *o
+	}
+	if g.log = g.o.Logger; g.log == nil {
+		g.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, g.down.run(context.WithoutCancel(ctx)))
+		}
+	}()
+	if err := g.hold(); err != nil {
+		return nil, err
+	}
+	if err := g.openDir(); err != nil {
+		return nil, err
+	}
+	if err := g.openHost(ctx); err != nil {
+		return nil, err
+	}
+	if err := g.serve(ctx); err != nil {
+		return nil, err
+	}
+	if err := g.adopt(ctx); err != nil {
+		return nil, err
+	}
+	g.reap(ctx)
+	g.down.push("sandboxes", drainTime, g.drain)
+	return g, nil
+}
+
+// hold takes the data directory for this process: two would take each other's
+// sandboxes for their own.
+func (g *WorkerGateway) hold() error {
+	if g.o.Data == "" {
+		return nil
+	}
+	dir := filepath.Join(g.o.Data, gatewayDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("open gateway: %w", err)
+	}
+	release, err := holdFile(filepath.Join(dir, "lock"))
+	if errors.Is(err, errHeld) {
+		return fmt.Errorf("open gateway: another process has the gateway of %s", g.o.Data)
+	}
+	if err != nil {
+		return fmt.Errorf("open gateway: %w", err)
+	}
+	g.down.push("lock", time.Second, func(context.Context) error { release(); return nil })
+	return nil
+}
+
+// openDir makes the directory of this process, below which sandboxes can reach
+// their socket, and removes that of an earlier process that was killed.
+func (g *WorkerGateway) openDir() (err error) {
+	note := ""
+	if g.o.Data != "" {
+		note = filepath.Join(g.o.Data, gatewayDir, "directory")
+		if left, err := os.ReadFile(note); err == nil {
+			removeLeft(strings.TrimSpace(string(left)))
+		}
+	}
+	if g.dir, err = sandboxDir(); err != nil {
+		return fmt.Errorf("make directory of sandboxes: %w", err)
+	}
+	g.down.push("directory", driversBudget, func(context.Context) error { return os.RemoveAll(g.dir) })
+	if note != "" {
+		if err := os.WriteFile(note, []byte(g.dir+"\n"), 0o600); err != nil {
+			return fmt.Errorf("open gateway: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeLeft removes a directory of ours that a process left behind, and nothing
+// that only bears its name.
+func removeLeft(dir string) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), sandboxDirPrefix) || !ours(info) {
+		return
+	}
+	_ = os.RemoveAll(dir) // it is only in the way
+}
+
+func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
+	c := &g.config.Gateway
+	artifacts := g.o.Artifacts
+	if artifacts == "" {
+		artifacts = filepath.Join(cmp.Or(g.o.Data, g.dir), ArtifactsDir)
+	}
+	g.artifacts, err = gateway.OpenDir(artifacts, &gateway.DirOptions{
+		MaxArtifact: int64(c.Artifacts.Max), SessionQuota: int64(c.Artifacts.Session), SessionFiles: c.Artifacts.Files,
+	})
+	if err != nil {
+		return err
+	}
+	g.down.push("artifacts", time.Second, func(context.Context) error { return g.artifacts.Close() })
+	if g.owner, err = g.ownName(); err != nil {
+		return err
+	}
+	if g.tokens, err = g.openTokens(); err != nil {
+		return err
+	}
+	g.down.push("keys", time.Second, func(context.Context) error { g.tokens.close(); return nil })
+	g.openTrail(ctx)
+	if g.store = g.o.Store; g.store == nil {
+		g.store = &worker.Memory{}
+	}
+	g.host = worker.NewHost(g.tokens, g.store, &worker.HostOptions{
+		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Audit: g.trail, Sandboxes: g, Observe: g.o.Observe,
+	})
+	g.down.push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
+	g.gateway = gateway.New(g.host, g.tokens, g.artifacts, &gateway.Options{Logger: g.log})
+	return nil
+}
+
+// openTrail writes the audit behind what happens.
+func (g *WorkerGateway) openTrail(ctx context.Context) {
+	if g.audit = g.o.Audit; g.audit == nil {
+		g.audit = &worker.MemoryAudit{}
+	}
+	log := g.log
+	if g.o.Quiet {
+		log = slog.New(slog.DiscardHandler)
+	}
+	g.trail = worker.NewAuditTrail(g.audit, log)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ran := make(chan error, 1)
+	go func() { ran <- g.trail.Run(ctx) }()
+	g.down.push("audit", trailBudget, func(context.Context) error {
+		stop()
+		return <-ran
+	})
+}
+
+// ownName is the name of this host among those of its store: that of its data
+// directory, so that the next process takes up what this one leaves.
+func (g *WorkerGateway) ownName() (string, error) {
+	fresh := "gw_" + strings.ToLower(rand.Text())
+	if g.o.Data == "" {
+		return fresh, nil
+	}
+	path := filepath.Join(g.o.Data, gatewayDir, "owner")
+	text, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(text)); err == nil && sandboxID.MatchString(name) {
+		return name, nil
+	}
+	if err := os.WriteFile(path, []byte(fresh+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("name the gateway: %w", err)
+	}
+	return fresh, nil
+}
+
+func (g *WorkerGateway) openTokens() (*workerTokens, error) {
+	c := &g.config.Gateway
+	path, own := c.KeyFile, c.KeyFile == ""
+	if own && g.o.Data != "" {
+		path = filepath.Join(g.o.Data, gatewayDir, "keys.json")
+	}
+	life := time.Duration(0)
+	for _, name := range g.config.SandboxNames() {
+		s, _ := g.config.Sandbox(name)
+		life = max(life, s.TokenLife())
+	}
+	if g.o.Data == "" { // no other process, so nobody's tokens but ours
+		path, own = "", true
+	}
+	return openWorkerTokens(path, "ossicle", own, cmp.Or(c.Rotate, DefaultKeyAge), life, g.log)
+}
+
+// serve listens for workers.
+func (g *WorkerGateway) serve(ctx context.Context) error {
+	g.socket = filepath.Join(g.dir, "gw.sock")
+	l, err := listenUnix(ctx, g.socket)
+	if err != nil {
+		return err
+	}
+	g.serveOn(l, nil)
+	address := g.config.Gateway.Listen
+	if address == "" || g.o.Data == "" {
+		return nil
+	}
+	if path, unix := strings.CutPrefix(address, "unix:"); unix {
+		_ = os.Remove(path) // of a process that was killed; we hold the directory
+		l, err = listenUnix(ctx, path)
+	} else if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address); err != nil {
+		err = fmt.Errorf("serve gateway: %w", err)
+	}
+	if err != nil {
+		return err
+	}
+	g.log.InfoContext(ctx, "serving workers", logattr.Addr(l.Addr().String()))
+	g.serveOn(l, g.o.TLS)
+	return nil
+}
+
+// listenUnix listens on a socket to which the user of sandboxes may connect. The
+// token is what lets a worker in.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("serve gateway: %w", err)
+	}
+	mode := os.FileMode(0o600)
+	if os.Geteuid() == 0 {
+		mode = 0o666
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("serve gateway: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+func (g *WorkerGateway) serveOn(l net.Listener, conf *tls.Config) {
+	mux := http.NewServeMux()
+	g.gateway.Mount(mux)
+	server := &http.Server{Handler: mux, TLSConfig: conf, ReadHeaderTimeout: sandboxMargin, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if conf != nil {
+			_ = server.ServeTLS(l, "", "")
+			return
+		}
+		_ = server.Serve(l)
+	}()
+	g.down.push("listener", time.Second, func(context.Context) error {
+		err := server.Close()
+		<-served
+		return err
+	})
+}
+
+// routes are the gateway's on another server: both know their callers by the
+// worker token and by nothing else.
+func (g *WorkerGateway) routes() []httpserver.Route {
+	mux := http.NewServeMux()
+	g.gateway.Mount(mux)
+	return []httpserver.Route{
+		{Pattern: gateway.WorkerPath, Handler: mux, Open: true},
+		{Pattern: "PUT " + gateway.ArtifactsPath, Handler: mux, Open: true},
+	}
+}
+
+// adopt takes up what an earlier process left. What ran on this machine ended with
+// it, and is failed at once; the others have what is left of their windows.
+func (g *WorkerGateway) adopt(ctx context.Context) error {
+	if err := g.host.Restore(ctx); err != nil {
+		return err
+	}
+	for _, s := range g.host.Sessions() {
+		p, known := g.config.Sandbox(s.Record().Profile.Name)
+		if known && p.Driver != config.DriverKubernetes {
+			s.Exited("its sandbox ended with the process that had made it")
+		}
+	}
+	return nil
+}
+
+// sandboxID is what an id may be: it becomes a label, a word on the command line
+// and a segment of a path.
+var sandboxID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+// InvalidSandboxError says what is wrong with a request.
+type InvalidSandboxError struct{ Reason string }
+
+func (e *InvalidSandboxError) Error() string { return e.Reason }
+
+// Start makes a sandbox of a profile. An empty id is a new one. The sandbox is
+// being made when it returns; Session.Running waits for it. note names whose it is.
+// Errors: InvalidSandboxError, SandboxProfileError, SandboxExistsError,
+// ErrTooManySandboxes, ErrNoSandbox, and those of the driver.
+func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*worker.Session, error) {
+	if id == "" {
+		id = "ses_" + strings.ToLower(rand.Text())
+	}
+	if !sandboxID.MatchString(id) {
+		return nil, &InvalidSandboxError{fmt.Sprintf("start sandbox: the id %.80q: use up to 63 letters, digits, dots, dashes and underscores", id)}
+	}
+	p, known := g.config.Sandbox(profile)
+	if !known {
+		return nil, &SandboxProfileError{profile, g.config.SandboxNames()}
+	}
+	if err := g.enter(); err != nil {
+		return nil, err
+	}
+	defer g.leave()
+	d, err := g.driver(ctx, &p)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := g.gateway.Open(ctx, g.tokens.current(), id, d.control, p.Profile)
+	switch {
+	case errors.Is(err, worker.ErrConflict):
+		return nil, &SandboxExistsError{id}
+	case err != nil:
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	if note != "" {
+		g.mu.Lock()
+		g.notes[id] = note
+		g.mu.Unlock()
+	}
+	if err := d.create(ctx, boxSpec{session: id, env: sb.Env, token: sb.Token}); err != nil {
+		sb.Session.Exited(fmt.Sprintf("it could not be made: %.300s", err))
+		return nil, fmt.Errorf("start sandbox: %w", err)
+	}
+	return sb.Session, nil
+}
+
+// enter takes a place among the sandboxes.
+func (g *WorkerGateway) enter() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	most := cmp.Or(g.config.Gateway.Sandboxes, DefaultSandboxes)
+	switch {
+	case g.closed:
+		return errGatewayClosed
+	case len(g.host.Sessions())+g.begun >= most:
+		return fmt.Errorf("start sandbox: %w: %d", ErrTooManySandboxes, most)
+	}
+	g.begun++
+	return nil
+}
+
+func (g *WorkerGateway) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.begun--
+}
+
+// Kill ends a sandbox at once; nothing is flushed. It waits until the session is
+// over.
+func (g *WorkerGateway) Kill(ctx context.Context, s *worker.Session, why string) error {
+	s.Exited("killed: " + why)
+	select {
+	case <-s.Left():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("kill sandbox %q: %w", s.ID(), context.Cause(ctx))
+	}
+}
+
+// exited tells a session that its sandbox ended.
+func (g *WorkerGateway) exited(session, detail string) {
+	if s, err := g.host.Session(session); err == nil {
+		s.Exited(detail)
+	}
+}
+
+// drain ends what runs: sandboxes that end with this process are released, calls
+// first; workers that live elsewhere are sent to another host, or to the next
+// process of this directory.
+func (g *WorkerGateway) drain(ctx context.Context) error {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, s := range g.host.Sessions() {
+		p, known := g.config.Sandbox(s.Record().Profile.Name)
+		if known && p.Driver == config.DriverKubernetes {
+			continue
+		}
+		ends.Go(func() {
+			polite, cancel := context.WithTimeout(ctx, politeRelease)
+			_, err := s.Release(polite, worker.ReasonExplicit)
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				_, _ = s.Release(ctx, worker.ReasonDeadline) // what is left is ended with its driver
+			}
+		})
+	}
+	ends.Wait()
+	if err := g.host.Drain(ctx); err != nil && !errors.Is(err, errBudget) {
+		return err
+	}
+	return nil
+}
+
+// Close ends the gateway and the sandboxes of this machine, in the opposite order
+// of its making, each step within its budget.
+func (g *WorkerGateway) Close(ctx context.Context) error { return g.down.run(ctx) }

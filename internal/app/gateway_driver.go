@@ -1,0 +1,220 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/worker"
+)
+
+// boxSpec is a sandbox to make.
+type boxSpec struct {
+	session string
+	env     map[string]string // of the worker, without the token
+	token   string
+}
+
+// boxDriver makes the sandboxes of one profile.
+type boxDriver struct {
+	tier    string // how well it keeps what is in it
+	reason  string // why not better; may be empty
+	control string // the URL that its workers dial
+	create  func(context.Context, boxSpec) error
+	remove  func(ctx context.Context, session string) error
+	close   func(context.Context) error
+}
+
+// driver returns the driver of a profile, which is made when it is first needed.
+func (g *WorkerGateway) driver(ctx context.Context, p *config.Sandbox) (*boxDriver, error) {
+	g.making.Lock()
+	defer g.making.Unlock()
+	if d := g.made(p.Name); d != nil {
+		return d, nil
+	}
+	make := g.newLocal
+	if p.Driver == config.DriverKubernetes {
+		make = g.newCluster
+	}
+	d, err := make(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if d.reason != "" {
+		g.log.LogAttrs(ctx, slog.LevelInfo, "sandboxes are weaker than they could be", logattr.Event(d.tier), logattr.Reason(d.reason))
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.drivers[p.Name] = d
+	return d, nil
+}
+
+func (g *WorkerGateway) made(profile string) *boxDriver {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.drivers[profile]
+}
+
+// Delete implements worker.Sandboxes.
+func (g *WorkerGateway) Delete(ctx context.Context, session string) error {
+	g.mu.Lock()
+	delete(g.notes, session)
+	g.mu.Unlock()
+	rec, err := g.store.Load(ctx, session)
+	if errors.Is(err, worker.ErrUnknownSession) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete sandbox: %w", err)
+	}
+	p, known := g.config.Sandbox(rec.Profile.Name)
+	d := g.made(rec.Profile.Name)
+	switch {
+	case !known:
+		g.log.LogAttrs(ctx, slog.LevelWarn, "the profile of a sandbox is gone; nobody knows where it runs", logattr.Session(session))
+		return nil
+	case d == nil && p.Driver != config.DriverKubernetes:
+		return nil // it ended with the process that had made it
+	case d == nil:
+		if d, err = g.driver(ctx, &p); err != nil {
+			return err
+		}
+	}
+	return d.remove(ctx, session)
+}
+
+// closeDrivers ends the sandboxes that end with this process.
+func (g *WorkerGateway) closeDrivers(ctx context.Context) error {
+	g.making.Lock()
+	defer g.making.Unlock()
+	g.mu.Lock()
+	drivers := g.drivers
+	g.drivers = map[string]*boxDriver{}
+	g.mu.Unlock()
+	var errs []error
+	for _, d := range drivers {
+		errs = append(errs, d.close(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	// sweepSlack is how long after its last deadline a session is given up that
+	// nobody holds; worker.Host.Sweep takes a minute.
+	sweepSlack = time.Minute + time.Second
+	// sweepRetry is the pause after a store that failed.
+	sweepRetry = time.Minute
+)
+
+// reap gives up sessions that nobody holds. Among hosts that share a store that is
+// worker.Host.Run; a store of our own has such sessions only if another process
+// used it once, so there is a timer for the first of their deadlines, and none at
+// rest.
+func (g *WorkerGateway) reap(ctx context.Context) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ran := make(chan error, 1)
+	go func() {
+		if g.o.Shared {
+			ran <- g.host.Run(ctx)
+			return
+		}
+		g.sweepDue(ctx)
+		ran <- nil
+	}()
+	g.down.push("reaper", trailBudget, func(context.Context) error {
+		stop()
+		return <-ran
+	})
+	g.down.push("drivers", driversBudget, g.closeDrivers)
+}
+
+func (g *WorkerGateway) sweepDue(ctx context.Context) {
+	for ctx.Err() == nil {
+		next, err := g.nextSweep(ctx)
+		if err == nil && next.IsZero() {
+			return
+		}
+		wait := time.Until(next)
+		if err != nil {
+			wait = sweepRetry
+			g.log.LogAttrs(ctx, slog.LevelWarn, "sessions that nobody holds could not be looked for", logattr.Err(err))
+		}
+		timer := time.NewTimer(max(wait, time.Second))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		if _, err := g.host.Sweep(ctx); err != nil && ctx.Err() == nil {
+			g.log.LogAttrs(ctx, slog.LevelWarn, "sessions that nobody holds could not be given up", logattr.Err(err))
+		}
+	}
+}
+
+// nextSweep is when the first session that nobody holds is due; zero if there is
+// none.
+func (g *WorkerGateway) nextSweep(ctx context.Context) (next time.Time, err error) {
+	recs, err := g.store.List(ctx, worker.Filter{Live: true})
+	for i := range recs {
+		if _, err := g.host.Session(recs[i].ID); err == nil {
+			continue
+		}
+		if due := lastDeadline(&recs[i]).Add(sweepSlack); next.IsZero() || due.Before(next) {
+			next = due
+		}
+	}
+	return next, err
+}
+
+// lastDeadline is the last wait of a session, in whatever state it was left.
+func lastDeadline(rec *worker.Record) time.Time {
+	d := rec.Deadline
+	switch {
+	case !d.Release.IsZero():
+		return d.Release
+	case !d.Reconnect.IsZero():
+		return d.Reconnect
+	case !d.Exec.IsZero():
+		return d.Exec.Add(rec.Profile.Budgets.ReleaseGrace)
+	}
+	return d.Outer
+}
+
+// sandboxDirPrefix begins the name of a process's directory of sandboxes.
+const sandboxDirPrefix = "ossicle-sandbox-"
+
+// sandboxDir makes a directory that the user of sandboxes can pass through: when
+// we are root that is another, and a TMPDIR of our own is no place for it.
+func sandboxDir() (string, error) {
+	parent := os.TempDir()
+	if os.Geteuid() == 0 && !passable(parent) {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, sandboxDirPrefix) // a socket's path must be short
+	if err != nil || os.Geteuid() != 0 {
+		return dir, err
+	}
+	return dir, os.Chmod(dir, 0o711)
+}
+
+// passable reports whether everybody can pass through a directory and all above.
+func passable(dir string) bool {
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode()&0o001 == 0 {
+			return false
+		}
+		if up := filepath.Dir(dir); up != dir {
+			dir = up
+			continue
+		}
+		return true
+	}
+}

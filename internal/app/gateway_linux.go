@@ -1,0 +1,106 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/sandbox"
+)
+
+// sandboxOutput is what a worker of ours keeps of each stream, in bytes: a burst
+// that is larger loses its middle. Twice that, with each byte escaped, is a
+// message.
+const sandboxOutput = 256 << 10
+
+// newLocal makes the driver of a profile on this machine.
+func (g *WorkerGateway) newLocal(ctx context.Context, p *config.Sandbox) (*boxDriver, error) {
+	program, err := g.program()
+	if err != nil {
+		return nil, err
+	}
+	local, err := sandbox.NewLocal(ctx, filepath.Join(g.dir, "boxes-"+p.Name), g.socket, program, &sandbox.LocalOptions{
+		Logger: g.log, AllowPlain: p.Driver == config.DriverPlain,
+		Workspace: int64(p.Limits.Disk), Memory: int64(p.Limits.Memory), Processes: p.Limits.Processes,
+		Exited: func(session string, e sandbox.Exit) { g.exited(session, exitDetail(e)) },
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("make sandbox: %w", context.Cause(ctx))
+	case errors.Is(err, sandbox.ErrNoSandbox):
+		return nil, fmt.Errorf("%w: %w; install bubblewrap (bwrap), util-linux (prlimit) and bash, and allow user namespaces", ErrNoSandbox, err)
+	case err != nil:
+		return nil, err
+	}
+	probe := local.Probe()
+	return &boxDriver{
+		tier: string(probe.Tier), reason: probe.Reason, control: "unix://" + g.socket,
+		create: func(ctx context.Context, b boxSpec) error {
+			return local.Create(ctx, sandbox.Spec{Session: b.session, Env: b.env, Token: b.token})
+		},
+		remove: local.Delete, close: local.Close,
+	}, nil
+}
+
+// program is the worker that sandboxes of this machine run, where their user can
+// reach it.
+func (g *WorkerGateway) program() ([]string, error) {
+	program := g.o.Program
+	if program == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find our own program: %w", err)
+		}
+		program = []string{self, "worker", "--output", strconv.Itoa(sandboxOutput)}
+	}
+	path, err := reachable(program[0], filepath.Join(g.dir, "worker"))
+	if err != nil {
+		return nil, fmt.Errorf("give the sandbox its program: %w", err)
+	}
+	return append([]string{path}, program[1:]...), nil
+}
+
+// exitDetail says how a worker ended; what it wrote is from the sandbox.
+func exitDetail(e sandbox.Exit) string {
+	detail := e.String()
+	if text := strings.TrimSpace(e.Stderr); text != "" {
+		detail += fmt.Sprintf(": %.300q", text)
+	}
+	return detail
+}
+
+// reachable is the program where the user of sandboxes can run it: itself, or a
+// copy.
+func reachable(program, copied string) (string, error) {
+	info, err := os.Stat(program)
+	if err != nil || os.Geteuid() != 0 || (passable(filepath.Dir(program)) && info.Mode()&0o005 == 0o005) {
+		return program, err
+	}
+	if _, err := os.Stat(copied); err == nil { // for another profile
+		return copied, nil
+	}
+	in, err := os.Open(program)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(copied, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o700)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(out, in)
+	return copied, errors.Join(err, out.Chmod(0o755), out.Close())
+}
+
+// ours reports whether a file is our user's.
+func ours(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Geteuid()
+}

@@ -1,0 +1,18 @@
+//go:build !linux
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/ossicle/ossicle/internal/config"
+)
+
+func (*WorkerGateway) newLocal(context.Context, *config.Sandbox) (*boxDriver, error) {
+	return nil, fmt.Errorf("%w: sandboxes of this machine need Linux", ErrNoSandbox)
+}
+
+// ours is for what only Linux leaves behind.
+func ours(os.FileInfo) bool { return false }
