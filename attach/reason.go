@@ -9,7 +9,7 @@ const (
 	ReasonUnsupportedAssumed    Reason = "transport_unsupported_assumed"
 	ReasonPolicyDenied          Reason = "policy_denied"
 	ReasonDuplicateName         Reason = "duplicate_name"
-	ReasonViaRunCode            Reason = "via_run_code"
+	ReasonViaOssicle            Reason = "via_ossicle"
 	ReasonNoStrategy            Reason = "no_passthrough_strategy"
 	ReasonNoTransport           Reason = "no_transport"
 	ReasonCommandNotFound       Reason = "command_not_found"
@@ -42,7 +42,7 @@ var reasons = []ReasonInfo{
 	{ReasonUnsupportedAssumed, "the agent is not known to take this transport", Filtered},
 	{ReasonPolicyDenied, "a policy leaves the server out", Filtered},
 	{ReasonDuplicateName, "another server has the same name", Filtered},
-	{ReasonViaRunCode, "ossicle connects to it itself, and the agent calls its tools in run_code", Filtered},
+	{ReasonViaOssicle, "ossicle connects to it itself; the agent reaches it through the tools of ossicle", Filtered},
 	{ReasonNoStrategy, "ossicle does not know how this agent is given MCP servers", Unavailable},
 	{ReasonNoTransport, "the configuration names no way to reach the server", Unavailable},
 	{ReasonCommandNotFound, "the command is not installed", Unavailable},

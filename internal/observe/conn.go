@@ -42,6 +42,24 @@ type request struct {
 	page         bool // of a list, not the first
 	version      string
 	client       implementation
+	slow         *time.Timer // nil: nobody waits for it
+}
+
+// take removes a request that nobody waits for any more.
+func (c *conn) take(id string) (request, bool) {
+	r, ok := c.pending[id]
+	if r.slow != nil {
+		r.slow.Stop()
+	}
+	delete(c.pending, id)
+	return r, ok
+}
+
+// await tells when the answer is late.
+func (c *conn) await(r *request) {
+	if o := c.o.o; o.Slow != nil && r.method != methodListen {
+		r.slow = time.AfterFunc(o.SlowAfter, o.Slow)
+	}
 }
 
 func newConn(o *Observer) *conn { return &conn{o: o, pending: map[string]request{}} }
@@ -87,6 +105,8 @@ func (c *conn) client(b []byte) {
 		case methodInitialize:
 			r.client, r.version = p.ClientInfo, p.ProtocolVersion
 		}
+		c.take(m.id) // an id that is used again
+		c.await(&r)
 		c.pending[m.id] = r
 	}
 }
@@ -97,10 +117,10 @@ func (c *conn) server(b []byte, at time.Time) {
 		return
 	}
 	for _, m := range messages(b) {
-		r, ok := c.pending[m.id]
+		_, ok := c.pending[m.id]
 		switch {
 		case ok && m.answered:
-			delete(c.pending, m.id)
+			r, _ := c.take(m.id)
 			c.answered(r, m, at)
 		case m.method == "notifications/subscriptions/acknowledged":
 			// A listen is answered at its end; this says that it stands.
@@ -117,8 +137,8 @@ func (c *conn) server(b []byte, at time.Time) {
 // success.
 func (c *conn) faults(b []byte, at time.Time) {
 	for _, m := range messages(b) {
-		if r, ok := c.pending[m.id]; ok && m.failed {
-			delete(c.pending, m.id)
+		if _, ok := c.pending[m.id]; ok && m.failed {
+			r, _ := c.take(m.id)
 			c.refused(r, m.fault, at)
 		}
 	}
@@ -243,8 +263,16 @@ func (c *conn) count(r request, result jsontext.Value) *int {
 	return &n
 }
 
+// forget ends the wait for what will not be answered.
+func (c *conn) forget() {
+	for id := range c.pending {
+		c.take(id)
+	}
+}
+
 // closed tells that the connection has ended.
 func (c *conn) closed(at time.Time) {
+	c.forget()
 	if c.id == "" || !c.opened {
 		return
 	}

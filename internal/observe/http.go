@@ -171,6 +171,7 @@ func (x *exchange) end() {
 			x.c.server(reply, at)
 		}
 		x.fail(reply, at)
+		x.c.forget() // a message that was no request of its own, or an answer that was cut off
 		x.over(at)
 		if x.o.o.Trace != nil {
 			x.o.o.Trace(Exchange{
@@ -186,8 +187,8 @@ func (x *exchange) fail(reply []byte, at time.Time) {
 		return
 	}
 	x.c.faults(reply, at) // they say more
-	for id, r := range x.c.pending {
-		delete(x.c.pending, id)
+	for id := range x.c.pending {
+		r, _ := x.c.take(id)
 		e := x.c.evidence(attach.RequestError, at, r)
 		e.Method, e.Tool, e.Reason, e.Summary = r.method, r.tool, attach.ReasonHTTPStatus, fmt.Sprintf("HTTP status %d", x.status)
 		if x.status == http.StatusUnauthorized {

@@ -34,6 +34,10 @@ type Options struct {
 	// Trace also gets every HTTP exchange when it has ended. It is called from the
 	// goroutine of the sink.
 	Trace func(Exchange)
+	// Slow is called when a request has had no answer for SlowAfter, which is not so
+	// of one that asks for a stream. It returns quickly. Nil: nobody is told.
+	Slow      func()
+	SlowAfter time.Duration
 	// Logger is told when something was dropped. Nil discards.
 	Logger *slog.Logger
 }
