@@ -167,7 +167,7 @@ func (s *Session) reaffirm(ctx context.Context) {
 	switch {
 	case err == nil && rec.Epoch == s.m.rec.Epoch:
 	case err == nil, errors.Is(err, ErrUnknownSession):
-		if !s.retake(ctx) {
+		if !s.retake(ctx, s.m.bound != 0) {
 			s.lose()
 		}
 	default: // the next change of the session finds out
@@ -175,22 +175,54 @@ func (s *Session) reaffirm(ctx context.Context) {
 	}
 }
 
-// retakeSoon is retake within the time of a call to the store.
-func (s *Session) retakeSoon() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	return s.retake(ctx)
+// saveTries bounds the attempts to write the end of a session to a store that does
+// not answer, ten seconds apart in the end. After that the session is one of a dead
+// host to others, and they fail it.
+const saveTries = 60
+
+// saveLater writes the end of a session once the store answers.
+func (s *Session) saveLater(had bool) {
+	if !s.host.enter() {
+		return
+	}
+	go func() {
+		defer s.host.work.Done()
+		for try := range saveTries {
+			pause := time.NewTimer(min(teardownPause<<min(try, 4), backoffMost))
+			select {
+			case <-pause.C:
+			case <-s.host.ending:
+				pause.Stop()
+				return
+			}
+			s.mu.Lock()
+			err := s.save()
+			if isConflict(err) {
+				s.retakeSoon(had)
+			}
+			s.mu.Unlock()
+			if err == nil || isConflict(err) || errors.Is(err, ErrUnknownSession) {
+				return
+			}
+		}
+	}()
 }
 
-// retake takes a session back that another host took over for dead, while its
-// worker stayed with us or ended with us: what the worker did counts, not what
-// another host believed. It reports false if the worker has gone there, or the
-// session is over.
-func (s *Session) retake(ctx context.Context) bool {
-	rec := s.m.rec
-	if s.m.bound == 0 && !rec.State.Final() {
+// retakeSoon is retake within the time of a call to the store.
+func (s *Session) retakeSoon(had bool) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	return s.retake(ctx, had)
+}
+
+// retake takes a session back that another host took over, as that of a dead one,
+// while we had its worker: what the worker does counts, not what another host
+// believes. It reports false if the worker has gone there, or the session is over.
+func (s *Session) retake(ctx context.Context, had bool) bool {
+	if !had {
 		return false
 	}
+	rec := s.m.rec
 	for range 3 {
 		now, err := s.host.store.Load(ctx, s.id)
 		if err != nil || now.State.Final() || now.InstanceID != rec.InstanceID || now.Attempt != rec.Attempt {

@@ -137,7 +137,7 @@ func (s *Session) feed(ev hostEvent) {
 }
 
 func (s *Session) feedLocked(ev hostEvent) {
-	from := s.m.rec.State
+	from, had := s.m.rec.State, s.m.bound != 0
 	acts := s.m.step(time.Now(), ev)
 	if !s.owned && s.m.rec.State.Final() { // a guest's failure is not the session's
 		s.noteGuest(acts)
@@ -147,9 +147,12 @@ func (s *Session) feedLocked(ev hostEvent) {
 		s.lose()
 		return
 	}
-	if err := s.save(); (isConflict(err) && !s.retakeSoon()) || errors.Is(err, ErrUnknownSession) {
+	switch err := s.save(); {
+	case isConflict(err) && !s.retakeSoon(had), errors.Is(err, ErrUnknownSession):
 		s.lose()
 		return
+	case err != nil && !isConflict(err) && s.m.rec.State.Final():
+		s.saveLater(had) // there is no next change
 	}
 	s.note(from, ev, acts)
 	s.execute(acts)

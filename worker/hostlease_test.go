@@ -1,0 +1,311 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ossicle/ossicle/worker"
+)
+
+// moodyStore does not answer while it is away.
+type moodyStore struct {
+	worker.Store
+
+	away atomic.Bool
+}
+
+var errAway = errors.New("the store does not answer")
+
+func (s *moodyStore) Announce(ctx context.Context, h worker.HostRecord, ttl time.Duration) (bool, error) {
+	if s.away.Load() {
+		return false, errAway
+	}
+	return s.Store.Announce(ctx, h, ttl)
+}
+
+func (s *moodyStore) Retire(ctx context.Context, owner string) error {
+	if s.away.Load() {
+		return errAway
+	}
+	return s.Store.Retire(ctx, owner)
+}
+
+func (s *moodyStore) Save(ctx context.Context, rec worker.Record, epoch int64) error {
+	if s.away.Load() {
+		return errAway
+	}
+	return s.Store.Save(ctx, rec, epoch)
+}
+
+// living is a host whose lease is kept until the test stops it.
+type living struct {
+	*rig
+
+	store *moodyStore
+	stop  func()
+}
+
+func newLiving(t *testing.T, shared worker.Store, name string) *living {
+	t.Helper()
+	l := &living{store: &moodyStore{Store: shared}}
+	l.rig = newRig(l.store, func(o *worker.HostOptions) { o.Owner = name })
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := l.host.Run(ctx); err != nil && !errors.Is(err, errAway) {
+			t.Error(err)
+		}
+	})
+	l.stop = func() { cancel(); running.Wait() }
+	return l
+}
+
+// die ends the host without a word to the store or the workers.
+func (l *living) die() {
+	l.store.away.Store(true)
+	l.stop()
+	l.close()
+}
+
+func (l *living) end() {
+	l.stop()
+	l.close()
+}
+
+// roaming runs a worker that dials what route says.
+func roaming(t *testing.T, box *toolbox, route *switchTransport) (stop func() worker.Exit) {
+	t.Helper()
+	exit := make(chan worker.Exit, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { exit <- worker.New(box.server, env("s1"), &worker.Options{Transport: route}).Run(ctx) }()
+	return func() worker.Exit { cancel(); return <-exit }
+}
+
+// AMB-21, DL-17: a host that dies without a word, and its worker with it: another
+// host takes the session over when the lease is out, waits as long as for any lost
+// worker, and fails it with the reason. It does not wait for the ceiling.
+func TestDeadHostIsFollowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newLiving(t, store, "a"), newLiving(t, store, "b")
+		defer b.end()
+		s := mustCreate(t, a.rig, "s1")
+		p := a.start("s1", newToolbox().server, nil)
+		must(t, s.Running(t.Context()))
+		mustCreate(t, a.rig, "s2") // never dialed
+		time.Sleep(time.Minute)
+		if n := len(b.host.Sessions()); n != 0 {
+			t.Fatalf("%d sessions of a living host were taken", n)
+		}
+		p.stop()
+		a.die()
+		p.wait()
+		if _, err := b.host.Session("s2"); err == nil {
+			t.Error("taken before the lease was out")
+		}
+		begun := time.Now()
+		time.Sleep(2*worker.DefaultLease + time.Second)
+		moved, err := b.host.Session("s1")
+		must(t, err)
+		if rec, err := store.Load(t.Context(), "s1"); err != nil || rec.Owner != "b" || rec.State != worker.StateDetached {
+			t.Errorf("%s of %s, %v", rec.State, rec.Owner, err)
+		}
+		<-moved.Left()
+		took := time.Since(begun)
+		if rec := moved.Record(); rec.Failure != worker.FailureLost || took > 2*worker.DefaultLease+71*time.Second || took < 70*time.Second {
+			t.Errorf("%s %s after %v", rec.State, rec.Failure, took)
+		}
+		synctest.Wait()
+		if b.deleted.n.Load() != 2 { // nobody dialed for s2
+			t.Errorf("%d sandboxes deleted", b.deleted.n.Load())
+		}
+	})
+}
+
+// RC-6, AMB-21: a host dies, its worker lives: wherever it dials it goes on, also
+// when a third host has taken the session over meanwhile. Its call runs once.
+func TestWorkerOfDeadHostGoesOn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b, c := newLiving(t, store, "a"), newLiving(t, store, "b"), newLiving(t, store, "c")
+		defer b.end()
+		s, box := mustCreate(t, a.rig, "s1"), newToolbox()
+		route := &switchTransport{to: a.net}
+		stop := roaming(t, box, route)
+		must(t, s.Running(t.Context()))
+		args, o := jsontext.Value(`{"say":"once","sleep":100}`), &worker.CallOptions{ID: "call-1"}
+		call := make(chan error, 1)
+		go func() {
+			_, err := s.CallTool(t.Context(), "exec", args, o)
+			call <- err
+		}()
+		synctest.Wait()
+		c.end() // whoever it dials first is down
+		route.set(c.net)
+		a.die()
+		if err := <-call; err == nil {
+			t.Error("a call of a dead host has a result")
+		}
+		time.Sleep(2*worker.DefaultLease + time.Second)
+		moved, err := b.host.Session("s1")
+		must(t, err)
+		route.set(b.net)
+		must(t, moved.Running(t.Context()))
+		res, err := moved.CallTool(t.Context(), "exec", args, o)
+		if err != nil || textOf(res) != "once" || box.started.Load() != 1 {
+			t.Errorf("%v %v: %d runs", res, err, box.started.Load())
+		}
+		if exit := stop(); exit.Code != worker.ExitTempFail {
+			t.Errorf("%+v", exit)
+		}
+	})
+}
+
+// AMB-21: a host that the store did not hear of for a minute is not dead: its
+// worker is with it. Another takes the session over, and gives it back when the
+// first is heard again; nobody ends the sandbox.
+func TestLapsedHostKeepsItsWorkers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newLiving(t, store, "a"), newLiving(t, store, "b")
+		defer b.end()
+		defer a.end()
+		s, box := mustCreate(t, a.rig, "s1"), newToolbox()
+		p := a.start("s1", box.server, nil)
+		must(t, s.Running(t.Context()))
+		busy := make(chan error, 1)
+		go func() {
+			_, err := s.CallTool(t.Context(), "exec", jsontext.Value(`{"say":"x","sleep":300}`), nil)
+			busy <- err
+		}()
+		synctest.Wait()
+		a.store.away.Store(true)
+		time.Sleep(time.Minute)
+		if rec, err := store.Load(t.Context(), "s1"); err != nil || rec.Owner != "b" {
+			t.Fatalf("the store has %s, %v", rec.Owner, err)
+		}
+		a.store.away.Store(false)
+		time.Sleep(5 * time.Minute)
+		if err := <-busy; err != nil {
+			t.Error(err)
+		}
+		rec, err := store.Load(t.Context(), "s1")
+		if err != nil || rec.Owner != "a" || rec.State != worker.StateRunning || a.audit.count("retaken") != 1 {
+			t.Errorf("%s of %s, %v", rec.State, rec.Owner, err)
+		}
+		if n := a.deleted.n.Load() + b.deleted.n.Load(); n != 0 {
+			t.Errorf("%d sandboxes deleted", n)
+		}
+		// Taken over once more, and this time the session ends before the host is heard.
+		a.store.away.Store(true)
+		time.Sleep(time.Minute)
+		if exit := p.wait(); exit.Code != worker.ExitReleased || s.Record().Release != worker.ReasonIdle {
+			t.Errorf("%+v", exit)
+		}
+		a.store.away.Store(false)
+		time.Sleep(11 * time.Second)
+		if rec, err = store.Load(t.Context(), "s1"); err != nil || rec.State != worker.StateReleased || rec.Owner != "a" {
+			t.Errorf("%s of %s, %v", rec.State, rec.Owner, err)
+		}
+		time.Sleep(5 * time.Minute)
+		if rec, err = store.Load(t.Context(), "s1"); err != nil || rec.State != worker.StateReleased || b.deleted.n.Load() != 0 {
+			t.Errorf("%s of %s, %v", rec.State, rec.Owner, err)
+		}
+	})
+}
+
+// AMB-21: what a host that drained has left is not forgotten: a worker that does
+// not come anywhere has its window, and then its session fails.
+func TestDrainedHostIsFollowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newLiving(t, store, "a"), newLiving(t, store, "b")
+		defer b.end()
+		s := mustCreate(t, a.rig, "s1")
+		p := a.start("s1", newToolbox().server, nil)
+		must(t, s.Running(t.Context()))
+		must(t, a.host.Drain(t.Context()))
+		a.end()
+		if exit := p.wait(); exit.Code != worker.ExitTempFail {
+			t.Errorf("%+v", exit)
+		}
+		if hosts, err := store.Hosts(t.Context()); err != nil || len(hosts) != 2 || hosts[0].Alive || !hosts[1].Alive {
+			t.Errorf("%+v, %v", hosts, err)
+		}
+		time.Sleep(30 * time.Second)
+		if rec, err := store.Load(t.Context(), "s1"); err != nil || rec.Failure != worker.FailureLost {
+			t.Errorf("%s %s of %s, %v", rec.State, rec.Failure, rec.Owner, err)
+		}
+	})
+}
+
+// trail says what an audit has of a session, an entry a line.
+func (a *auditLog) trail(session string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var lines []string
+	for _, e := range a.entries {
+		if e.Session == session {
+			line := e.Event
+			if e.From != e.To {
+				line += " " + string(e.From) + ">" + string(e.To)
+			}
+			if e.Close != 0 {
+				line += " " + jsontext.Int(int64(e.Close)).String()
+			}
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Every change of state is one entry, with what it needs to be understood.
+func TestAuditOfChanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a := newRig(store, func(o *worker.HostOptions) { o.Owner = "a" })
+		defer a.close()
+		s, box := mustCreate(t, a, "s1"), newToolbox()
+		route := &switchTransport{to: a.net}
+		stop := roaming(t, box, route)
+		must(t, s.Running(t.Context()))
+		a.net.Reset()
+		time.Sleep(5 * time.Second)
+		must(t, s.Running(t.Context()))
+		if _, err := s.Release(t.Context(), worker.ReasonExplicit); err != nil {
+			t.Error(err)
+		}
+		stop()
+		want := `created >awaiting_dial
+handshaking awaiting_dial>handshaking
+bound handshaking>readying
+running readying>running
+lost running>detached 1006
+bound detached>readying
+running readying>running
+releasing running>releasing
+released releasing>released 4005`
+		if got := a.audit.trail("s1"); got != want {
+			t.Errorf("the trail:\n%s\nwant:\n%s", got, want)
+		}
+		last := a.audit.entries[len(a.audit.entries)-1]
+		v := last.Versions
+		if last.Host != "a" || last.Reason != "explicit" || last.Attempt != 1 || last.InstanceID == "" || last.Epoch != 2 || last.Time.IsZero() ||
+			v.Host != worker.ChannelVersion || v.Worker != worker.ChannelVersion || v.HostImage != "api:1" || v.WorkerImage == "" || v.MCP != worker.MCPVersion {
+			t.Errorf("%+v", last)
+		}
+	})
+}
