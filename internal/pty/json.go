@@ -1,0 +1,156 @@
+package pty
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ossicle/ossicle/attach"
+)
+
+// encode writes JSON that is the same for the same value.
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v, json.Deterministic(true), jsontext.PreserveRawStrings(true), jsontext.WithIndent("  "))
+	return append(b, '\n'), err
+}
+
+// merge adds members to an object within a JSON document, which may have comments
+// and commas too many, as people write them.
+func merge(text []byte, member string, more map[string]any) ([]byte, error) {
+	doc := map[string]jsontext.Value{}
+	if len(bytes.TrimSpace(text)) > 0 {
+		if err := json.Unmarshal(plainJSON(text), &doc); err != nil {
+			return nil, err
+		}
+	}
+	inner := map[string]any{}
+	if old := doc[member]; len(old) > 0 && string(old) != "null" {
+		kept := map[string]jsontext.Value{}
+		if err := json.Unmarshal(old, &kept); err != nil {
+			return nil, err
+		}
+		for name, v := range kept {
+			inner[name] = v
+		}
+	}
+	for name, v := range more {
+		inner[name] = v
+	}
+	var err error
+	if doc[member], err = json.Marshal(inner, json.Deterministic(true), jsontext.PreserveRawStrings(true)); err != nil {
+		return nil, err
+	}
+	return encode(doc)
+}
+
+// plainJSON takes comments, and commas before a closing bracket, out of a document.
+func plainJSON(text []byte) []byte {
+	var out []byte
+	comma := -1 // in out, with nothing but blanks behind it
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case c == '"':
+			n := stringEnd(text[i:])
+			out, comma = append(out, text[i:i+n]...), -1
+			i += n
+			continue
+		case c == '/' && i+1 < len(text) && text[i+1] == '/':
+			for i < len(text) && text[i] != '\n' {
+				i++
+			}
+			continue
+		case c == '/' && i+1 < len(text) && text[i+1] == '*':
+			n := bytes.Index(text[i+2:], []byte("*/"))
+			if n < 0 {
+				return out
+			}
+			i += n + 4
+			continue
+		case c == ',':
+			comma = len(out)
+		case (c == '}' || c == ']') && comma >= 0:
+			out[comma] = ' '
+			comma = -1
+		case c != ' ' && c != '\t' && c != '\n' && c != '\r':
+			comma = -1
+		}
+		out = append(out, text[i])
+		i++
+	}
+	return out
+}
+
+// stringEnd is the length of the string that the text begins with.
+func stringEnd(text []byte) int {
+	for i := 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+// escapeInStrings writes a character of strings as its escape, for readers that
+// look for it before they parse.
+func escapeInStrings(text []byte, char byte, escape string) []byte {
+	var out []byte
+	for len(text) > 0 {
+		i := bytes.IndexByte(text, '"')
+		if i < 0 {
+			return append(out, text...)
+		}
+		n := i + stringEnd(text[i:])
+		out = append(out, text[:i]...)
+		out = append(out, strings.ReplaceAll(string(text[i:n]), string(char), escape)...)
+		text = text[n:]
+	}
+	return out
+}
+
+// protect replaces values that the program would expand by the name of a variable.
+func (v *variables) protect(value, mark string) string {
+	if !strings.Contains(value, mark) {
+		return value
+	}
+	return "${" + v.put(value) + "}"
+}
+
+// standard is an entry of an mcpServers object as Claude Code takes it.
+func (v *variables) standard(c chosen, mark string) map[string]any {
+	safe := func(s string) string { return v.protect(s, mark) }
+	if c.by == attach.Stdio {
+		return v.command(c, mark)
+	}
+	entry := map[string]any{"type": string(c.by), "url": safe(c.url())}
+	if h := v.texts(headers(c.Headers), mark); len(h) > 0 {
+		entry["headers"] = h
+	}
+	return entry
+}
+
+// command is an entry for a server on standard streams.
+func (v *variables) command(c chosen, mark string) map[string]any {
+	args := []string{}
+	for _, a := range c.Command[1:] {
+		args = append(args, v.protect(a, mark))
+	}
+	entry := map[string]any{"command": v.protect(c.Command[0], mark), "args": args}
+	if env := v.texts(pairs(c.Env), mark); len(env) > 0 {
+		entry["env"] = env
+	}
+	return entry
+}
+
+// texts protects the values of a map, in the order of its keys.
+func (v *variables) texts(m map[string]string, mark string) map[string]string {
+	out := map[string]string{}
+	for _, k := range sortedKeys(m) {
+		out[k] = v.protect(m[k], mark)
+	}
+	return out
+}

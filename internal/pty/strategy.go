@@ -1,0 +1,242 @@
+package pty
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/attach"
+)
+
+// Strategy knows how one kind of CLI is given MCP servers for one run. It is
+// pure: it says what to write, and writes nothing.
+type Strategy interface {
+	// Plan says how the program is started. An error means that none of the servers
+	// can be handed over; the program may still be started without.
+	Plan(r Request) (Plan, error)
+}
+
+// Request is what a strategy plans for.
+type Request struct {
+	Servers []agent.MCPServer
+	// Dir is where the files of the plan will be: private, and gone after the run.
+	Dir string
+	// Env is the environment of the program without the plan: what a person has set
+	// there is kept.
+	Env []string
+	// ReadFile reads a file that a person, or an administrator, may have.
+	ReadFile func(path string) ([]byte, error)
+}
+
+// Plan is how a program is started.
+type Plan struct {
+	Args  []string // more arguments
+	Env   []string // "KEY=value", on top
+	Files []File
+	// Decided says, for each server in order, by which transport the program gets
+	// it, or why not: an attach.Reason.
+	Decided []agent.Injected
+}
+
+// File is one of a plan's files, for the program's user alone.
+type File struct {
+	Name string // within Request.Dir
+	Data []byte
+}
+
+// StrategyOf returns the strategy of a kind, nil if there is none.
+func StrategyOf(k Kind) Strategy {
+	switch k {
+	case Claude:
+		return claudeStrategy{}
+	case Codex:
+		return codexStrategy{}
+	case Gemini:
+		return geminiStrategy{}
+	case OpenCode:
+		return openCodeStrategy{}
+	case Qwen:
+		return qwenStrategy{}
+	}
+	return nil
+}
+
+// without are the decisions where there is no strategy.
+func without(servers []agent.MCPServer) []agent.Injected {
+	var all []agent.Injected
+	for _, s := range servers {
+		all = append(all, agent.Injected{Server: s.Name, Reason: string(attach.ReasonNoStrategy)})
+	}
+	return all
+}
+
+// chosen is a server with the way in that was chosen for it.
+type chosen struct {
+	agent.MCPServer
+
+	name string // as the CLIs take it: letters, digits, "-" and "_"
+	by   attach.Transport
+}
+
+// choose takes the best way to each server among those that the CLI takes, in the
+// order HTTP, SSE, command. What the CLIs take they do not advertise: it is assumed.
+func choose(servers []agent.MCPServer, takes ...attach.Transport) (all []chosen, decided []agent.Injected) {
+	names := map[string]bool{}
+	for _, s := range servers {
+		c := chosen{MCPServer: s, name: safeName(s.Name)}
+		d := agent.Injected{Server: s.Name}
+		var reason attach.Reason
+		if c.by, reason = way(s, takes); reason == "" {
+			switch {
+			case !clean(s):
+				reason = attach.ReasonMaterializeFailed
+			case names[c.name]:
+				reason = attach.ReasonDuplicateName
+			}
+		}
+		if d.Reason = string(reason); reason == "" {
+			names[c.name] = true
+			d.Transport = string(c.by)
+			all = append(all, c)
+		}
+		decided = append(decided, d)
+	}
+	return all, decided
+}
+
+func way(s agent.MCPServer, takes []attach.Transport) (attach.Transport, attach.Reason) {
+	has := map[attach.Transport]bool{attach.HTTP: s.HTTP != "", attach.SSE: s.SSE != "", attach.Stdio: len(s.Command) > 0 && s.Command[0] != ""}
+	any := false
+	for _, t := range []attach.Transport{attach.HTTP, attach.SSE, attach.Stdio} {
+		if has[t] && slices.Contains(takes, t) {
+			return t, ""
+		}
+		any = any || has[t]
+	}
+	if any {
+		return "", attach.ReasonUnsupportedAssumed
+	}
+	return "", attach.ReasonNoTransport
+}
+
+// url is where the server is, by the way that was chosen.
+func (c chosen) url() string {
+	if c.by == attach.SSE {
+		return c.SSE
+	}
+	return c.HTTP
+}
+
+// clean reports whether a configuration can hold all of it exactly: text in UTF-8
+// without NUL.
+func clean(s agent.MCPServer) bool {
+	all := slices.Concat([]string{s.HTTP, s.SSE}, s.Command, s.Env)
+	for _, h := range s.Headers {
+		all = append(all, h.Name, h.Value)
+	}
+	return !slices.ContainsFunc(all, func(v string) bool { return !utf8.ValidString(v) || strings.ContainsRune(v, 0) })
+}
+
+// safeName makes a name that all CLIs take.
+func safeName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '-'
+	}, name)
+	if name = name[:min(len(name), 64)]; name == "" {
+		return "-"
+	}
+	return name
+}
+
+// variables moves values into the environment of the program, where a
+// configuration only names them: values that the CLI would expand, and those that
+// must not be seen among the arguments.
+type variables struct{ env []string }
+
+// put returns the name of a new variable with the value.
+func (v *variables) put(value string) string {
+	name := fmt.Sprintf("OSSICLE_MCP_%d", len(v.env)+1)
+	v.env = append(v.env, name+"="+value)
+	return name
+}
+
+// lookup finds a variable; the last setting counts.
+func lookup(env []string, name string) (string, bool) {
+	for _, e := range slices.Backward(env) {
+		if k, v, ok := strings.Cut(e, "="); ok && k == name {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// pairs splits "KEY=value".
+func pairs(env []string) map[string]string {
+	m := map[string]string{}
+	for _, e := range env {
+		if k, v, ok := strings.Cut(e, "="); ok && k != "" {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+// headers are HTTP headers by name; of two of one name the last counts, since the
+// CLIs take one of each.
+func headers(hs []agent.Header) map[string]string {
+	m := map[string]string{}
+	for _, h := range hs {
+		m[h.Name] = h.Value
+	}
+	return m
+}
+
+// insert puts arguments behind those of a command, before "--" and what follows.
+func insert(command, args []string) []string {
+	at := slices.Index(command, "--")
+	if at < 1 {
+		at = len(command)
+	}
+	return slices.Concat(command[:at], args, command[at:])
+}
+
+// materialize writes the files of a plan into a directory that it makes.
+func (p Plan) materialize(dir string) error {
+	if len(p.Files) == 0 {
+		return nil
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	for _, f := range p.Files {
+		if f.Name != filepath.Base(f.Name) {
+			return fmt.Errorf("write %s: %w", f.Name, fs.ErrInvalid)
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOptional reads a file; without one there is nothing.
+func readOptional(read func(string) ([]byte, error), path string) ([]byte, error) {
+	if read == nil {
+		return nil, nil
+	}
+	b, err := read(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}

@@ -1,0 +1,206 @@
+package pty
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/logattr"
+)
+
+// turn is the prompt in flight.
+type turn struct {
+	cancelled chan struct{}
+	sent      bool // Enter was pressed; under the engine's lock
+}
+
+// errCancelled ends the steps of a turn that is cancelled before it was sent.
+var errCancelled = errors.New("cancelled")
+
+func errAttr(err error) slog.Attr { return logattr.Err(err) }
+
+// Turn types a prompt when the screen is still, sends it once the screen shows it,
+// and returns when the screen is still again. That proves nothing, and the outcome
+// says so. See agent.Engine.
+func (e *Engine) Turn(ctx context.Context, p agent.Prompt) (agent.Outcome, error) {
+	e.mu.Lock()
+	switch {
+	case e.closing || e.exit != nil || !e.ready:
+		e.mu.Unlock()
+		return agent.Outcome{}, e.dead()
+	case e.turn != nil:
+		e.mu.Unlock()
+		return agent.Outcome{}, ErrBusy
+	}
+	t := &turn{cancelled: make(chan struct{})}
+	e.turn = t
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.turn = nil
+		e.mu.Unlock()
+	}()
+	err := e.send(ctx, t, promptText(p))
+	if err == nil {
+		// Only that the screen comes to rest ends it; a cancel has pressed its key.
+		err = e.term.await(ctx, 0, e.o.EndStill, e.stop, nil, func(sight) bool { return true })
+	}
+	return e.outcome(ctx, t, err)
+}
+
+func (e *Engine) outcome(ctx context.Context, t *turn, err error) (agent.Outcome, error) {
+	cancelled := false
+	select {
+	case <-t.cancelled:
+		cancelled = true
+	default:
+	}
+	switch {
+	case errors.Is(err, errEnded):
+		<-e.gone
+		return agent.Outcome{}, e.dead()
+	case ctx.Err() != nil:
+		e.interrupt(t)
+		return agent.Outcome{}, fmt.Errorf("prompt agent: %w", context.Cause(ctx))
+	case cancelled:
+		return agent.Outcome{Stop: agent.StopCancelled}, nil
+	case err != nil:
+		return agent.Outcome{}, fmt.Errorf("prompt agent: %w", err)
+	}
+	return agent.Outcome{Stop: agent.StopEndTurn, Unproven: true}, nil
+}
+
+// send pastes a text and presses Enter. Nobody's typing comes in between.
+func (e *Engine) send(ctx context.Context, t *turn, text string) error {
+	free := func(s sight) bool { return !s.draft }
+	if err := e.term.await(ctx, e.o.TakeWait, e.o.Still, e.stop, t.cancelled, free); err != nil {
+		return orElse(err, ErrNotStill)
+	}
+	e.term.hold()
+	defer e.term.release()
+	before := e.term.look()
+	if before.draft { // begun just now
+		return ErrNotStill
+	}
+	typed, err := keys(text, before.paste)
+	if err != nil {
+		return err
+	}
+	if err := e.term.press(typed); err != nil {
+		return err
+	}
+	shown := func(s sight) bool { return shows(before.text, s.text, text) }
+	if err := e.term.await(ctx, e.o.ShowWait, settle, e.stop, t.cancelled, shown); err != nil {
+		return orElse(err, ErrNotShown)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-t.cancelled:
+		return errCancelled
+	default:
+	}
+	t.sent = true
+	return e.term.press([]byte("\r"))
+}
+
+func orElse(err, late error) error {
+	if errors.Is(err, errLate) {
+		return late
+	}
+	return err
+}
+
+// Cancel presses the key that interrupts the program, if a prompt was sent, and
+// keeps it from being sent otherwise. Without a turn it does nothing: a key may
+// answer a dialog. See agent.Engine.
+func (e *Engine) Cancel(context.Context) error {
+	e.mu.Lock()
+	t := e.turn
+	e.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	return e.interrupt(t)
+}
+
+func (e *Engine) interrupt(t *turn) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-t.cancelled:
+	default:
+		close(t.cancelled)
+	}
+	if !t.sent || e.turn != t {
+		return nil
+	}
+	return e.term.press(e.o.Kind.interrupt())
+}
+
+// How the wait for a screen can end.
+var (
+	errLate  = errors.New("the screen did not come to rest in time")
+	errEnded = errors.New("the program has ended")
+)
+
+// await waits until the screen has shown the same for a time and is as wanted. A
+// limit of 0 is none but ctx's.
+func (t *Terminal) await(ctx context.Context, limit, still time.Duration, stop, cancelled <-chan struct{}, wanted func(sight) bool) error {
+	var late <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		late = timer.C
+	}
+	began := time.Now()
+	rested := time.NewTimer(still)
+	defer rested.Stop()
+	for {
+		s, grown := t.watch()
+		since := s.still
+		if since.Before(began) && limit == 0 {
+			since = began // what follows Enter takes its time to begin
+		}
+		if rest := still - time.Since(since); rest > 0 {
+			rested.Reset(rest)
+		} else if wanted(s) {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-rested.C:
+		case <-late:
+			return errLate
+		case <-stop:
+			return errEnded
+		case <-cancelled:
+			return errCancelled
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// firstPicture waits until the program has drawn something and rests. One that
+// draws nothing is given its time.
+func (t *Terminal) firstPicture(ctx context.Context, limit time.Duration, stop <-chan struct{}) error {
+	err := t.await(ctx, limit, settle, stop, nil, func(s sight) bool { return s.text != "" })
+	if errors.Is(err, errLate) {
+		return nil
+	}
+	return err
+}
+
+// watch is look, with what is closed when there is something new.
+func (t *Terminal) watch() (sight, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return t.lookLocked(), nil
+	}
+	return t.lookLocked(), t.grown
+}
