@@ -33,7 +33,7 @@ func (m *hostMachine) beat(now time.Time, e hostBeat) {
 	}
 	m.arm(timerHeartbeat, e.ch, now.Add(m.silence()))
 	m.retime(now, e.beat, busy)
-	if m.draining && !busy {
+	if m.draining && (!busy || !now.Before(m.drainEnd.Add(-m.rec.Profile.Budgets.HeartbeatInterval))) {
 		m.handOver(now)
 	}
 }
@@ -223,13 +223,16 @@ func (m *hostMachine) candidateGone(now time.Time) {
 }
 
 // drain gives the session up to another host: at once if nothing is under way,
-// as the answer to a heartbeat if it runs, which spreads the dials that follow.
+// as the answer to a heartbeat if it runs, which spreads the dials that follow. One
+// whose calls go on leaves with the last heartbeat before the drain budget ends:
+// that spreads these dials too.
 func (m *hostMachine) drain(now time.Time) {
 	m.draining = true
 	switch m.rec.State {
 	case StateReleasing: // its end is near and bounded
 	case StateRunning:
-		m.arm(timerDrain, m.bound, now.Add(drainBudget))
+		m.drainEnd = now.Add(drainBudget)
+		m.arm(timerDrain, m.bound, m.drainEnd)
 	default:
 		m.closeAll(CloseDraining, "the host is draining")
 		m.candidateGone(now)

@@ -29,7 +29,8 @@ type hostMachine struct {
 	pending    Reason // a release that waits for them
 	windDown   bool
 	draining   bool
-	gone       bool // the session is another host's
+	drainEnd   time.Time // when a session that is busy all the time must go
+	gone       bool      // the session is another host's
 	out        []hostAction
 }
 

@@ -489,6 +489,19 @@ func TestHostDrain(t *testing.T) {
 	s.want(StateRunning, "")
 	s.advance(20 * time.Second)
 	s.want(StateDetached, "", "1:4008")
+
+	// AMB-16, AMB-40: sessions that are busy all the time leave with their
+	// heartbeats as well, not all at the end of the budget.
+	s = newHostSim(t, nil)
+	ch = s.run("i", 0)
+	s.step(hostCallBegan{})
+	s.step(hostDrain{})
+	s.advance(9 * time.Second)
+	s.beat(ch, 0)
+	s.want(StateRunning, "")
+	s.advance(2 * time.Second)
+	s.beat(ch, 0)
+	s.want(StateDetached, "", "1:4008")
 }
 
 // A release that was asked for while the worker was away reaches it when it is
