@@ -37,7 +37,7 @@ type CallOptions struct {
 	// ID names the call, so that it can be repeated: by this host after a reconnect,
 	// which it does by itself, or by another host that takes the session over. A
 	// worker runs a call of one id once and answers each repetition with its result;
-	// the arguments and the wish for progress must be the same. Empty is a new id.
+	// the tool and the arguments must be the same. Empty is a new id.
 	ID string
 }
 
@@ -96,11 +96,16 @@ func (s *Session) CallTool(ctx context.Context, name string, arguments jsontext.
 	if err != nil {
 		return nil, err
 	}
+	return ReadResult(name, raw)
+}
+
+// ReadResult decodes the result of a tool as CallTool does.
+func ReadResult(name string, raw jsontext.Value) (*mcp.CallToolResult, error) {
 	var res mcp.CallToolResult
 	if err := stdjson.Unmarshal(raw, &res); err != nil {
 		return nil, fmt.Errorf("read result of %q: %w", name, err)
 	}
-	_, err = jsonx.ScanObject(raw, func(member string, at jsonx.Span) {
+	_, err := jsonx.ScanObject(raw, func(member string, at jsonx.Span) {
 		if member == "structuredContent" {
 			res.StructuredContent = stdjson.RawMessage(at.Of(raw))
 		}
@@ -198,8 +203,12 @@ type callParams struct {
 }
 
 // joins reports whether the worker joins repeated calls.
-func (s *Session) joins() bool {
-	v, err := ParseVersion(s.m.rec.Versions.Effective)
+func (s *Session) joins() bool { return s.m.rec.Joins() }
+
+// Joins reports whether the worker runs a call that is repeated under its id once.
+// Without that, whether a call ran is unknown once its connection is lost.
+func (r Record) Joins() bool {
+	v, err := ParseVersion(r.Versions.Effective)
 	return err == nil && v.hasCallIDs()
 }
 

@@ -123,17 +123,21 @@ func newDesk(p *port) *desk {
 	return &desk{port: p, open: map[int64]*inflight{}, calls: map[string]*inflight{}}
 }
 
-// callID reads the call id of a tools/call.
-func callID(params jsontext.Value) string {
+// callID reads the call id of a tools/call, and the digest of what it asks for. That
+// is the tool and its arguments: whether whoever repeats it wants progress is no
+// part of it.
+func callID(params jsontext.Value) (string, [sha256.Size]byte) {
 	var p struct {
-		Meta struct {
+		Name      string         `json:"name"`
+		Arguments jsontext.Value `json:"arguments"`
+		Meta      struct {
 			Agentfy callTag `json:"agentfy"`
 		} `json:"_meta"`
 	}
 	if json.Unmarshal(params, &p) != nil || len(p.Meta.Agentfy.CallID) > maxID {
-		return ""
+		return "", [sha256.Size]byte{}
 	}
-	return p.Meta.Agentfy.CallID
+	return p.Meta.Agentfy.CallID, sha256.Sum256(append([]byte(p.Name+"\x00"), p.Arguments...))
 }
 
 // outcome of a request that came from the wire.
@@ -152,9 +156,7 @@ func (d *desk) request(w waiter, f frame, now time.Time) (admission, []byte) {
 	call := ""
 	var digest [sha256.Size]byte
 	if f.method == methodToolsCall {
-		if call = callID(f.params); call != "" {
-			digest = sha256.Sum256(f.params)
-		}
+		call, digest = callID(f.params)
 	}
 	d.expire(now)
 	if old := d.calls[call]; call != "" && old != nil {

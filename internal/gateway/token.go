@@ -19,6 +19,9 @@ import (
 const (
 	tokenType     = "agentfy-worker+jwt"
 	tokenAudience = "agentfy-worker-gateway"
+	peerType      = "agentfy-peer+jwt"
+	peerAudience  = "agentfy-worker-gateway-peer"
+	peerLife      = time.Minute // from one gateway to another
 	tokenLeeway   = 5 * time.Second
 	maxToken      = 4 << 10 // bytes
 )
@@ -49,7 +52,8 @@ func NewKey() (Key, error) {
 type Tokens struct {
 	issuer string
 	keys   []Key // newest first
-	parser *jwt.Parser
+	// worker reads the tokens of workers, peer those that gateways show each other.
+	worker, peer *jwt.Parser
 }
 
 // NewTokens returns tokens of an issuer, usually the URL of the gateway. keys is
@@ -65,10 +69,13 @@ func NewTokens(issuer string, keys ...Key) (*Tokens, error) {
 		}
 		seen[k.ID] = true
 	}
-	return &Tokens{issuer: issuer, keys: keys, parser: jwt.NewParser(
-		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithAudience(tokenAudience), jwt.WithIssuer(issuer),
-		jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(tokenLeeway), jwt.WithStrictDecoding(),
-	)}, nil
+	parser := func(audience string) *jwt.Parser {
+		return jwt.NewParser(
+			jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg()}), jwt.WithAudience(audience), jwt.WithIssuer(issuer),
+			jwt.WithExpirationRequired(), jwt.WithIssuedAt(), jwt.WithLeeway(tokenLeeway), jwt.WithStrictDecoding(),
+		)
+	}
+	return &Tokens{issuer: issuer, keys: keys, worker: parser(tokenAudience), peer: parser(peerAudience)}, nil
 }
 
 // Issue makes the token of a session that is good for life.
@@ -76,12 +83,21 @@ func (t *Tokens) Issue(session string, life time.Duration) (string, error) {
 	if session == "" || life <= 0 {
 		return "", errors.New("issue worker token: a session and a time are needed")
 	}
+	return t.sign(tokenType, tokenAudience, session, life)
+}
+
+// issuePeer makes the token with which a gateway asks another one for a session.
+func (t *Tokens) issuePeer(session string) (string, error) {
+	return t.sign(peerType, peerAudience, session, peerLife)
+}
+
+func (t *Tokens) sign(typ, audience, session string, life time.Duration) (string, error) {
 	now := time.Now()
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.RegisteredClaims{
-		Issuer: t.issuer, Subject: session, Audience: jwt.ClaimStrings{tokenAudience}, ID: rand.Text(),
+		Issuer: t.issuer, Subject: session, Audience: jwt.ClaimStrings{audience}, ID: rand.Text(),
 		IssuedAt: jwt.NewNumericDate(now), NotBefore: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(life)),
 	})
-	token.Header["typ"], token.Header["kid"] = tokenType, t.keys[0].ID
+	token.Header["typ"], token.Header["kid"] = typ, t.keys[0].ID
 	signed, err := token.SignedString(t.keys[0].Private)
 	if err != nil {
 		return "", fmt.Errorf("issue worker token: %w", err)
@@ -92,6 +108,15 @@ func (t *Tokens) Issue(session string, life time.Duration) (string, error) {
 // Authenticate implements worker.Authenticator. Its errors wrap ErrToken and
 // never hold the token.
 func (t *Tokens) Authenticate(_ context.Context, token string) (string, error) {
+	return t.verify(t.worker, tokenType, token)
+}
+
+// authenticatePeer is Authenticate for the tokens of gateways.
+func (t *Tokens) authenticatePeer(token string) (string, error) {
+	return t.verify(t.peer, peerType, token)
+}
+
+func (t *Tokens) verify(parser *jwt.Parser, typ, token string) (string, error) {
 	if len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return "", fmt.Errorf("%w: not a JWT", ErrToken)
 	}
@@ -104,11 +129,11 @@ func (t *Tokens) Authenticate(_ context.Context, token string) (string, error) {
 		}
 	}
 	var claims jwt.RegisteredClaims
-	parsed, err := t.parser.ParseWithClaims(token, &claims, t.key)
+	parsed, err := parser.ParseWithClaims(token, &claims, t.key)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("%w: %s", ErrToken, cause(err))
-	case parsed.Header["typ"] != tokenType:
+	case parsed.Header["typ"] != typ:
 		return "", fmt.Errorf("%w: of another type", ErrToken)
 	case claims.Subject == "" || claims.ID == "" || claims.IssuedAt == nil:
 		return "", fmt.Errorf("%w: sub, jti or iat is missing", ErrToken)

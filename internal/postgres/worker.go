@@ -60,7 +60,8 @@ func scanWorker(row pgx.CollectableRow) (rec worker.Record, err error) {
 	if err := row.Scan(&text); err != nil {
 		return rec, err
 	}
-	return rec, json.Unmarshal(text, &rec)
+	err = json.Unmarshal(text, &rec)
+	return rec, err
 }
 
 // Save implements worker.Store. If ctx ends while the statement is under way, its
@@ -134,7 +135,8 @@ func (s *Workers) Hosts(ctx context.Context) ([]worker.HostRecord, error) {
 		return nil, fmt.Errorf("list hosts: %w", err)
 	}
 	hosts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (h worker.HostRecord, err error) {
-		return h, row.Scan(&h.Owner, &h.Addr, &h.Image, &h.Alive)
+		err = row.Scan(&h.Owner, &h.Addr, &h.Image, &h.Alive)
+		return h, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list hosts: %w", err)
