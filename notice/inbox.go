@@ -14,10 +14,11 @@ import (
 // Inbox keeps notices for agents and sees to it that they are shown. It is
 // safe for concurrent use. Post and Pull work at any time; what pushes is Run.
 type Inbox struct {
-	store Store
-	o     Options
-	log   *slog.Logger
-	posts atomic.Uint64
+	store   Store
+	watched *watched // the same
+	o       Options
+	log     *slog.Logger
+	posts   atomic.Uint64
 
 	mu       sync.Mutex
 	desks    map[string]*desk
@@ -29,7 +30,8 @@ type Inbox struct {
 // New returns an Inbox on a store. Errors of the store pass through it.
 func New(store Store, o *Options) *Inbox {
 	opts := o.withDefaults()
-	return &Inbox{store: store, o: opts, log: opts.Logger, desks: map[string]*desk{}, attached: make(chan struct{}, 1)}
+	w := newWatched(store)
+	return &Inbox{store: w, watched: w, o: opts, log: opts.Logger, desks: map[string]*desk{}, attached: make(chan struct{}, 1)}
 }
 
 // Register makes an agent known, so that notices can be posted to it. It is
