@@ -199,6 +199,15 @@ func (h *Host) Session(id string) (*Session, error) {
 	return nil, fmt.Errorf("find session %q: %w", id, ErrUnknownSession)
 }
 
+// Record returns a session as this host holds it, or else as the store has it.
+// Errors: ErrUnknownSession.
+func (h *Host) Record(ctx context.Context, id string) (Record, error) {
+	if s, err := h.Session(id); err == nil {
+		return s.Record(), nil
+	}
+	return h.store.Load(ctx, id)
+}
+
 // Sessions returns what this host holds, by id.
 func (h *Host) Sessions() []*Session {
 	h.mu.Lock()

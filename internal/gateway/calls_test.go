@@ -33,6 +33,7 @@ type fleet struct {
 type member struct {
 	host   *worker.Host
 	calls  *gateway.Calls
+	dir    *gateway.Dir
 	mux    *http.ServeMux
 	server *httptest.Server
 	stop   func()
@@ -56,7 +57,10 @@ func (f *fleet) join(t *testing.T) *member {
 	m.server = httptest.NewServer(m.mux)
 	m.host = worker.NewHost(f.tokens, f.store, &worker.HostOptions{Addr: m.server.URL, Lease: 300 * time.Millisecond})
 	m.calls = gateway.NewCalls(m.host, f.store, f.tokens, nil)
-	gateway.New(m.host, f.tokens, nil, nil).Mount(m.mux)
+	var err error
+	m.dir, err = gateway.OpenDir(t.TempDir(), nil)
+	must(t, err)
+	gateway.New(m.host, f.tokens, m.dir, nil).Mount(m.mux)
 	m.calls.Mount(m.mux)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -67,6 +71,7 @@ func (f *fleet) join(t *testing.T) *member {
 		m.host.Close()
 		m.calls.Close()
 		m.server.Close()
+		_ = m.dir.Close()
 	})
 	t.Cleanup(m.stop)
 	f.to.Store(m)
@@ -258,6 +263,35 @@ func TestCallsOutliveConnections(t *testing.T) {
 			t.Fatal("the tool was not told")
 		}
 	}
+}
+
+// AMB-39, AMB-21: what a sandbox uploads may come to a gateway that does not have
+// its connection; of a session that is over none takes anything.
+func TestUploadToOtherGateway(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.join(t)
+	f.worker(t, a, "s1")
+	b := f.join(t)
+	token, err := f.tokens.Issue("s1", time.Hour)
+	must(t, err)
+	put := func(content string, want int) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.server.URL+"/v1/sessions/s1/artifacts/"+sumOf(content), strings.NewReader(content))
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := b.server.Client().Do(req)
+		must(t, err)
+		must(t, resp.Body.Close())
+		if resp.StatusCode != want {
+			t.Errorf("upload of %q: HTTP %d, want %d", content, resp.StatusCode, want)
+		}
+	}
+	put("hello", http.StatusCreated)
+	if _, err := f.calls.Release(patient(t), "s1", worker.ReasonExplicit); err != nil {
+		t.Error(err)
+	}
+	put("late", http.StatusForbidden)
 }
 
 // A call whose host is gone is not repeated to a worker that would run it again.

@@ -86,7 +86,14 @@ func (g *Gateway) upload(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the name of an artifact is the SHA-256 of its content in lower-case hexadecimal", http.StatusBadRequest)
 		return
 	}
-	if s, err := g.host.Session(id); g.artifacts == nil || err != nil || s.Record().State.Final() {
+	// An upload may come to another gateway than the one that has the connection.
+	rec, err := g.host.Record(r.Context(), id)
+	switch {
+	case err != nil && !errors.Is(err, worker.ErrUnknownSession):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the session could not be looked up", http.StatusServiceUnavailable)
+		return
+	case err != nil, g.artifacts == nil, rec.State.Final():
 		http.Error(w, "the session is over", http.StatusForbidden)
 		return
 	}
