@@ -45,9 +45,11 @@ type Manager struct {
 	crew     *crew
 	out      *outbox
 	file     *stateFile // nil without a path
+	looking  *observers
 
 	// Locks are taken in this order: a subscription's, or mu; a watch's; the
-	// outbox's; the crew's. A subscription's and mu are never held at once.
+	// outbox's; the crew's; the observers'. A subscription's and mu are never held
+	// at once.
 	mu       sync.Mutex
 	closed   bool
 	number   int
@@ -78,7 +80,7 @@ func NewManager(servers []Server, engine python.Engine, sink Sink, opts *Options
 	}
 	m := &Manager{
 		servers: slices.Clone(servers), engine: engine, log: opts.Logger, limits: opts.Limits.withDefaults(), readOnly: opts.ReadOnly,
-		crew: newCrew(), watches: map[string]*runningWatch{}, saved: map[string]*savedWatch{},
+		crew: newCrew(), looking: &observers{}, watches: map[string]*runningWatch{}, saved: map[string]*savedWatch{},
 		starting: map[string]chan struct{}{}, subs: map[place]*subscription{},
 	}
 	if m.log == nil {
@@ -215,7 +217,7 @@ func (m *Manager) launch(ctx context.Context, req StartRequest) (*runningWatch, 
 }
 
 func (m *Manager) newWatch(req StartRequest, to target, functions *catalogue) (*runningWatch, error) {
-	w := &runningWatch{spec: spec(req), server: to.server.Name(), limits: &m.limits, log: m.log, crew: m.crew, out: m.out}
+	w := &runningWatch{spec: spec(req), server: to.server.Name(), limits: &m.limits, log: m.log, crew: m.crew, out: m.out, looking: m.looking}
 	w.batch.limits = &m.limits
 	text := defaultLine{&liner{}, m.limits.LineRunes}
 	var second stage = text
@@ -255,6 +257,7 @@ func (m *Manager) install(w *runningWatch) error {
 	m.watches[w.spec.Name] = w
 	delete(m.saved, w.spec.Name)
 	m.mu.Unlock()
+	m.looking.changed()
 	if old != nil {
 		m.retire(old)
 	}
@@ -290,6 +293,7 @@ func (m *Manager) Stop(name string) bool {
 	default:
 		return false
 	}
+	m.looking.changed()
 	m.save(ctx)
 	m.log.LogAttrs(ctx, levelDetail, "watch.stopped", logattr.Watch(name), logattr.URI(uri))
 	return true
@@ -308,6 +312,7 @@ func (m *Manager) watchFailed(ctx context.Context, w *runningWatch, cause error)
 	events, notices := w.counts()
 	m.saved[w.spec.Name] = &savedWatch{spec: w.spec, number: w.number, err: cause, shape: w.shape, events: events, notices: notices}
 	m.mu.Unlock()
+	m.looking.changed()
 	m.retire(w)
 	m.log.LogAttrs(ctx, slog.LevelWarn, "watch.failed", logattr.Watch(w.spec.Name), logattr.URI(w.spec.URI), logattr.Server(w.server), logattr.Err(cause))
 	m.out.enqueueNotice(w.notice(KindFailed, []string{

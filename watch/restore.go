@@ -87,6 +87,7 @@ func (m *Manager) restoreOne(ctx context.Context, s spec) error {
 	if err == nil {
 		return nil
 	}
+	defer m.looking.changed()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if was := m.saved[s.Name]; was != nil {

@@ -20,16 +20,17 @@ import (
 // read from the watch's own cursor on (see subscription.afterLocked), so that
 // nothing is lost that the server still has.
 type runningWatch struct {
-	spec   spec
-	server string
-	shape  Shape // set before the watch is installed
-	sub    *subscription
-	stages []stage
-	scope  python.Scope // nil without a filter
-	limits *Limits
-	log    *slog.Logger
-	crew   *crew
-	out    *outbox
+	spec    spec
+	server  string
+	shape   Shape // set before the watch is installed
+	sub     *subscription
+	stages  []stage
+	scope   python.Scope // nil without a filter
+	limits  *Limits
+	log     *slog.Logger
+	crew    *crew
+	out     *outbox
+	looking *observers // hear that the counts are others
 
 	// over is set when the subscription failed before the watch was installed;
 	// number orders watches by their start. The manager's lock guards both.
@@ -141,6 +142,7 @@ func (w *runningWatch) handle(ctx context.Context, e *Event) {
 	}
 	w.log.LogAttrs(ctx, levelDetail, "watch.event", logattr.Watch(w.spec.Name), logattr.URI(w.spec.URI),
 		logattr.Event(bound(e.Type, MaxName)), logattr.Kept(kept))
+	defer w.looking.changed()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events++
@@ -193,6 +195,7 @@ func (w *runningWatch) notice(kind Kind, lines []string) Notice {
 }
 
 func (w *runningWatch) sent() {
+	defer w.looking.changed()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.notices++
