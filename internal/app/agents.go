@@ -37,7 +37,8 @@ type Agents struct {
 
 	config   *config.Config
 	data     string
-	feed     *Feed // nil: none
+	feed     *Feed          // nil: none
+	boxes    *WorkerGateway // nil: none
 	signals  *Collaborations
 	log      *slog.Logger
 	endpoint *Endpoint
@@ -55,6 +56,9 @@ type AgentsOptions struct {
 	Data string
 	// Feed is what agents listen to. Nil is none. It is closed after the agents.
 	Feed *Feed
+	// Sandboxes makes the sandboxes of agents that ask for one. Nil is none. It is
+	// closed after the agents.
+	Sandboxes *WorkerGateway
 	// Bridge is the command that runs Bridge, for agents that take MCP servers on
 	// their standard streams alone. Nil is none.
 	Bridge []string
@@ -67,7 +71,7 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	if o == nil {
 		o = &AgentsOptions{}
 	}
-	a := &Agents{config: c, data: o.Data, feed: o.Feed, log: o.Logger, live: map[string]*Agent{}, making: map[string]bool{}}
+	a := &Agents{config: c, data: o.Data, feed: o.Feed, boxes: o.Sandboxes, log: o.Logger, live: map[string]*Agent{}, making: map[string]bool{}}
 	if a.data == "" {
 		a.data = c.Home
 	}

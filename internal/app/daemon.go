@@ -61,6 +61,9 @@ type ServeOptions struct {
 	Session string
 	// Feed is served too, with its topics over MCP. Nil is none.
 	Feed *Feed
+	// Sandboxes are served too: their API, and the way in of their workers. Nil is
+	// none.
+	Sandboxes *WorkerGateway
 	// Ready is called with the URL once the address is bound. Nil is none.
 	Ready func(url string) error
 	// Logger takes the log. Nil discards.
@@ -130,6 +133,7 @@ type daemon struct {
 	routes  []httpserver.Route
 
 	api     *sessionAPI
+	boxes   *sandboxAPI
 	signals *signalHost
 	stream  *feedserver.Server // nil without a feed
 	host    *Host              // likewise
@@ -140,8 +144,8 @@ func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session), signals: newSignalHost(a, o.Logger)}
-	d.routes = append(d.api.routes(), d.signals.route())
+	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session), boxes: newSandboxAPI(o.Sandboxes), signals: newSignalHost(a, o.Logger)}
+	d.routes = append(append(d.api.routes(), d.boxes.routes()...), d.signals.route())
 	if o.Feed == nil {
 		return d, nil
 	}
@@ -160,6 +164,7 @@ func (d *daemon) Handler() http.Handler {
 // streams end politely, all at the same time.
 func (d *daemon) Shutdown(ctx context.Context) error {
 	d.api.end()
+	d.boxes.end()
 	var signals sync.WaitGroup
 	signals.Go(func() { d.signals.shutdown(ctx) })
 	defer signals.Wait()

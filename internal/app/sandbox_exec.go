@@ -79,6 +79,8 @@ func said(answer *mcp.CallToolResult) string {
 type sandboxJob struct {
 	session *worker.Session
 	timeout time.Duration
+	// begun is told the job's name; nil is nobody.
+	begun func(id string) error
 	// pass gets what comes, of "stdout" and of "stderr".
 	pass func(stream, text string) error
 }
@@ -91,6 +93,11 @@ func (j *sandboxJob) run(ctx context.Context, command map[string]any) (id string
 	job, err := callExec(ctx, j.session, command, 0)
 	if err != nil {
 		return "", end, false, err
+	}
+	if j.begun != nil {
+		if err := j.begun(job.Job); err != nil {
+			return job.Job, end, false, err
+		}
 	}
 	out, errs := &follower{name: "stdout", job: j}, &follower{name: "stderr", job: j}
 	for deadline := time.Now().Add(j.timeout); ; {

@@ -24,11 +24,12 @@ type sandboxFlags struct {
 func newSandbox(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sandbox",
-		Short: "Run commands in a sandbox",
+		Short: "Run commands in sandboxes",
 		Args:  usage(cobra.NoArgs),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newSandboxRun(e))
+	cmd.AddCommand(sandboxCommands(e)...)
 	return cmd
 }
 

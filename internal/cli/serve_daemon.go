@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/feedserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/telemetry"
@@ -27,6 +28,7 @@ type daemonServeFlags struct {
 	key     string
 	hosts   []string
 	origins []string
+	gateway bool
 }
 
 func newServe(e *env) *cobra.Command {
@@ -56,6 +58,7 @@ agent can, its watches, its inbox.`,
 	flags.StringVar(&f.cert, "tls-cert", "", "serve HTTPS with this certificate file (PEM)")
 	flags.StringVar(&f.key, "tls-key", "", "its key file")
 	flags.StringArrayVar(&f.hosts, "host", nil, "name under which others know this server (repeatable)")
+	flags.BoolVar(&f.gateway, "worker-gateway", false, "take workers of sandboxes in, and start sandboxes; see 'ossicle sandbox'")
 	flags.StringArrayVar(&f.origins, "origin", nil, "web origin whose pages may call it, for instance https://board.example (repeatable)")
 	return cmd
 }
@@ -86,14 +89,34 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, feed.Close(context.WithoutCancel(ctx))) }()
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Bridge: bridge(), Logger: e.log})
+	gateway, stop, err := f.openGateway(ctx, e, c, certs, measured)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Sandboxes: gateway, Bridge: bridge(), Logger: e.log})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, agents.Close(context.WithoutCancel(ctx))) }()
 	return agents.Serve(ctx, app.ServeOptions{
-		Addr: f.listen, TLS: certs, Hosts: f.hosts, Origins: f.origins, Data: f.store.data, Feed: feed, Logger: e.log, Ready: e.printServing,
+		Addr: f.listen, TLS: certs, Hosts: f.hosts, Origins: f.origins, Data: f.store.data, Feed: feed, Sandboxes: gateway, Logger: e.log,
+		Ready: e.printServing,
 	})
+}
+
+// openGateway opens the gateway for workers, if this process is to have one.
+func (f *daemonServeFlags) openGateway(ctx context.Context, e *env, c *config.Config, certs *tls.Config, measured *telemetry.Telemetry) (*app.WorkerGateway, func() error, error) {
+	if !f.gateway && !c.Gateway.Enabled {
+		return nil, func() error { return nil }, nil
+	}
+	g, err := app.OpenDaemonGateway(ctx, c, &app.GatewayOptions{
+		Data: f.store.data, TLS: certs, Logger: e.log,
+	}, f.store.store, measured)
+	if err != nil {
+		return nil, nil, err
+	}
+	return g, func() error { return g.Close(context.WithoutCancel(ctx)) }, nil
 }
 
 func (f *daemonServeFlags) tls() (*tls.Config, error) {
