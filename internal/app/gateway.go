@@ -73,6 +73,8 @@ type GatewayOptions struct {
 	Quiet bool
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
+
+	done func() error // closes Store and Audit; nil: they are the caller's
 }
 
 // WorkerGateway is where the sandboxes of a process come in: the host side of the
@@ -141,6 +143,7 @@ func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *W
 			err = errors.Join(err, g.down.run(context.WithoutCancel(ctx)))
 		}
 	}()
+	g.down.push("records", storeBudget, g.closeRecords)
 	if err := g.hold(); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,9 @@ func all() []metric {
 		head, subscribers, lagMost, lagTotal, drops, resumes, gaps,
 		streams, polls, replaying, queuedBytes, sentEvents, sentBytes, streamWrites, streamsEnded, requestsRefused, deliverySeconds,
 		outboxRows, outboxLagSeconds, inboxNotices,
-		signalsSent, signalsAnnounced, signalsEscalated, signalsRefused, signalsTurnTime, scrapeFailures, exportFailures,
+		signalsSent, signalsAnnounced, signalsEscalated, signalsRefused, signalsTurnTime,
+		sandboxSessions, sandboxHandshakes, sandboxReconnects, sandboxDetached, sandboxBeatLag, sandboxBroken, sandboxSuperseded, sandboxCloses, sandboxEnded, sandboxFlush,
+		scrapeFailures, exportFailures,
 	}
 }
 

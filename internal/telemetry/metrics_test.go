@@ -22,6 +22,7 @@ import (
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/feed/feedtest"
 	"github.com/ossicle/ossicle/mailbox"
+	"github.com/ossicle/ossicle/worker"
 )
 
 func newTelemetry(t *testing.T, o *Options) *Telemetry {
@@ -359,6 +360,9 @@ func TestDocumentedMetrics(t *testing.T) {
 		w.Outbox(func(context.Context) (Backlog, error) { return Backlog{}, nil })
 		w.Inbox(func(context.Context) (map[string]int, error) { return map[string]int{"seen": 1}, nil })
 		w.Signals(func() mailbox.Stats { return mailbox.Stats{} })
+		w.Sandboxes(func() map[string]int { return map[string]int{"running": 1} })
+		w.ObserveChannel(worker.Observation{Kind: worker.ObservedClosed})
+		w.ObserveChannel(worker.Observation{Kind: worker.ObservedEnded})
 		w.ObserveDelivery(0)
 		w.m.repeated.WithLabelValues()
 		w.m.scrapeFailures.WithLabelValues("inbox")

@@ -65,6 +65,8 @@ type sources struct {
 	outbox  func(context.Context) (Backlog, error)
 	inbox   func(context.Context) (map[string]int, error)
 	signals func() mailbox.Stats
+	// sandboxes counts them by state.
+	sandboxes func() map[string]int
 }
 
 func newSources(wait time.Duration, failures *prometheus.CounterVec) *sources {
@@ -116,7 +118,7 @@ func (s *sources) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (s *sources) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
-	hub, bus, streams, outbox, inbox, signals := s.hub, s.bus, s.streams, s.outbox, s.inbox, s.signals
+	hub, bus, streams, outbox, inbox, signals, sandboxes := s.hub, s.bus, s.streams, s.outbox, s.inbox, s.signals, s.sandboxes
 	s.mu.Unlock()
 	to := sink(ch)
 	if hub != nil {
@@ -127,6 +129,11 @@ func (s *sources) Collect(ch chan<- prometheus.Metric) {
 	}
 	if signals != nil {
 		collectSignals(to, signals())
+	}
+	if sandboxes != nil {
+		for state, n := range sandboxes() {
+			to.gauge(sandboxSessions, int64(n), state)
+		}
 	}
 	if outbox != nil {
 		ask(s, "outbox", outbox, func(b Backlog) {

@@ -133,6 +133,7 @@ type measures struct {
 	publish, store, delivery       *prometheus.HistogramVec
 	published, repeated, rings     *prometheus.CounterVec
 	scrapeFailures, exportFailures *prometheus.CounterVec
+	channel                        *channelMeasures
 }
 
 func newMeasures() measures {
@@ -140,9 +141,11 @@ func newMeasures() measures {
 		publish: publishSeconds.histograms(buckets()), store: storeSeconds.histograms(buckets()), delivery: deliverySeconds.histograms(buckets()),
 		published: publishedEvents.counters(), repeated: repeatedEvents.counters(), rings: busRings.counters(),
 		scrapeFailures: scrapeFailures.counters(), exportFailures: exportFailures.counters(),
+		channel: newChannelMeasures(),
 	}
 }
 
 func (m measures) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.publish, m.store, m.delivery, m.published, m.repeated, m.rings, m.scrapeFailures, m.exportFailures}
+	all := []prometheus.Collector{m.publish, m.store, m.delivery, m.published, m.repeated, m.rings, m.scrapeFailures, m.exportFailures}
+	return append(all, m.channel.collectors()...)
 }
