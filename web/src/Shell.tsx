@@ -1,0 +1,132 @@
+import { lazy, Suspense, useEffect, useState } from "react";
+import { inboxRoom } from "./live/inbox";
+import { usePage, useStatus, useTopic } from "./page";
+import type { Place } from "./route";
+import { href, places, useRoute } from "./route";
+import type { Theme } from "./theme";
+import { applyTheme, storedTheme, themes } from "./theme";
+import { IconButton } from "./ui/Button";
+import { Icon } from "./ui/Icon";
+import { SessionsView } from "./views/SessionsView";
+
+const WatchesView = lazy(() => import("./views/WatchesView").then((m) => ({ default: m.WatchesView })));
+const InboxView = lazy(() => import("./views/InboxView").then((m) => ({ default: m.InboxView })));
+const FeedView = lazy(() => import("./views/FeedView").then((m) => ({ default: m.FeedView })));
+const SignalsView = lazy(() => import("./views/SignalsView").then((m) => ({ default: m.SignalsView })));
+const WorkersView = lazy(() => import("./views/WorkersView").then((m) => ({ default: m.WorkersView })));
+
+const titles: Record<Place, string> = {
+  sessions: "Sessions",
+  watches: "Watches",
+  inbox: "Inbox",
+  feed: "Feed",
+  signals: "Signals",
+  workers: "Workers",
+};
+
+export function Shell() {
+  const route = useRoute();
+  useEffect(() => {
+    document.title = (route.id ? route.id + " · " : "") + titles[route.place] + " · ossicle";
+  }, [route]);
+  return (
+    <div className="app">
+      <a
+        className="skip"
+        href="#main"
+        onClick={(e) => {
+          e.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to the content
+      </a>
+      <header className="top">
+        <a className="brand" href={href("sessions")}>
+          <img src="/icon.svg" alt="" /> ossicle
+        </a>
+        <span className="grow" />
+        <Connection />
+        <ThemeSwitch />
+      </header>
+      <nav aria-label="Views">
+        <div className="nav">
+          {places.map((p) => (
+            <a key={p} href={href(p)} aria-current={route.place === p ? "page" : undefined}>
+              <Icon name={p} size={18} />
+              <span>{titles[p]}</span>
+              {p === "inbox" && <Waiting />}
+            </a>
+          ))}
+        </div>
+      </nav>
+      <main id="main" tabIndex={-1}>
+        <Suspense fallback={<p className="note" role="status">Loading…</p>}>
+          <Body place={route.place} id={route.id} />
+        </Suspense>
+      </main>
+    </div>
+  );
+}
+
+function Body({ place, id }: { place: Place; id: string }) {
+  switch (place) {
+    case "sessions":
+      return <SessionsView id={id} />;
+    case "watches":
+      return <WatchesView />;
+    case "inbox":
+      return <InboxView />;
+    case "feed":
+      return <FeedView />;
+    case "signals":
+      return <SignalsView id={id} />;
+    case "workers":
+      return <WorkersView />;
+  }
+}
+
+const statusWords = { connecting: "Connecting…", live: "Live", reconnecting: "Reconnecting…", closed: "Not connected" };
+
+function Connection() {
+  const status = useStatus();
+  return (
+    <span className={`connection ${status}`} role="status">
+      {statusWords[status]}
+    </span>
+  );
+}
+
+/** How many notices wait, if any. */
+function Waiting() {
+  const { state } = useTopic("inbox", inboxRoom);
+  const n = state.agents.reduce((sum, a) => sum + a.pending, 0);
+  if (n === 0) return null;
+  return (
+    <span className="number">
+      {n > 99 ? "99+" : n}
+      <span className="unseen"> waiting</span>
+    </span>
+  );
+}
+
+const themeIcons = { system: "system", light: "sun", dark: "moon" } as const;
+
+function ThemeSwitch() {
+  const { leave } = usePage();
+  const [theme, setTheme] = useState<Theme>(storedTheme);
+  const next = themes[(themes.indexOf(theme) + 1) % themes.length] ?? "system";
+  return (
+    <>
+      <IconButton
+        icon={themeIcons[theme]}
+        label={`Colours: ${theme}. Change to ${next}`}
+        onClick={() => {
+          applyTheme(next);
+          setTheme(next);
+        }}
+      />
+      <IconButton icon="close" label="Forget the token and leave" onClick={leave} />
+    </>
+  );
+}

@@ -1,0 +1,63 @@
+import { expect, test } from "vitest";
+import { inboxRoom, noticeStates, noticeWords } from "./inbox";
+import { signalsRoom } from "./signals";
+import { sessionsRoom } from "./sessions";
+import { terminalRoom, encode } from "./terminal";
+import { splitCommand } from "./words";
+
+const notice = (id: string, state: string) => ({ id, agent: "a", source: "watch", text: "t", created_at: "", state, state_at: "", offers: 0 });
+
+test("notices are changed in their place, and new ones come first", () => {
+  let s = inboxRoom.snapshot(inboxRoom.initial, { notices: [notice("1", "persisted")], next: "1", agents: null });
+  s = inboxRoom.pushes(s, [
+    { action: "inbox.notice", data: { notice: notice("2", "persisted") } },
+    { action: "inbox.notice", data: { notice: notice("1", "seen") } },
+    { action: "inbox.agent", data: { status: { agent: "a", pending: 1 } } },
+    { action: "inbox.agent", data: { status: { agent: "a", pending: 2 } } },
+    { action: "inbox.older", data: { notices: [notice("1", "seen"), notice("0", "acked")], next: "" } },
+  ]);
+  expect(s.notices.map((n) => n.id + n.state)).toEqual(["2persisted", "1seen", "0acked"]);
+  expect(s.agents).toMatchObject([{ agent: "a", pending: 2 }]);
+  expect(s.next).toBe("");
+});
+
+test("every state has words", () => {
+  expect(noticeStates).toHaveLength(8);
+  for (const s of noticeStates) expect(noticeWords(s).words).not.toBe("");
+  expect(noticeWords("novel").label).toBe("novel");
+});
+
+test("signals are in the order of their numbers", () => {
+  const signal = (n: number) => ({ id: "s" + n, sequence: n, time: "", sender: "a", recipient: "b", type: "inform", content: "" });
+  const s = signalsRoom.pushes(signalsRoom.snapshot(signalsRoom.initial, { signals: [signal(3), signal(1)] }), [
+    { action: "signals.signal", data: { signal: signal(2) } },
+    { action: "signals.note", data: { entry: { key: "k", value: "v", updated_by: "a", updated_at: "" } } },
+  ]);
+  expect(s.signals.map((x) => x.sequence)).toEqual([3, 2, 1]);
+  expect(s.whiteboard).toHaveLength(1);
+});
+
+test("a session that was removed is gone", () => {
+  const meta = { id: "a", created_at: "", updated_at: "" };
+  const s = sessionsRoom.snapshot([], { sessions: [{ meta, state: "idle", inputs: 0, notices: 0, running: true }] });
+  expect(sessionsRoom.pushes(s, [{ action: "sessions.removed", data: { id: "a" } }])).toEqual([]);
+  expect(sessionsRoom.pushes(s, [{ action: "sessions.removed", data: { id: "b" } }])).toBe(s);
+});
+
+test("a terminal that goes on draws no byte twice", () => {
+  const output = (offset: number, text: string) => ({ action: "terminal.output", data: { offset, data: encode(new TextEncoder().encode(text)) } });
+  let s = terminalRoom.snapshot(terminalRoom.initial, { offset: 0, running: true, cols: 80, rows: 24 });
+  s = terminalRoom.pushes(s, [output(0, "abc"), output(3, "def")]);
+  s = terminalRoom.snapshot(s, { offset: 6, running: true });
+  s = terminalRoom.pushes(s, [output(4, "efgh"), output(2, "cd")]);
+  expect(s.pieces.map((p) => new TextDecoder().decode(p.bytes)).join("")).toBe("abcdefgh");
+  expect(s.offset).toBe(8);
+  s = terminalRoom.pushes(s, [{ action: "terminal.exit", data: { code: 0 } }]);
+  expect(s).toMatchObject({ running: false, ended: "The agent ended with code 0." });
+});
+
+test("commands are split at spaces outside of quotes", () => {
+  expect(splitCommand(`agent --x 'a b' "c \\" d" e\\ f ''`)).toEqual(["agent", "--x", "a b", 'c " d', "e f", ""]);
+  expect(splitCommand("agent 'open")).toBeNull();
+  expect(splitCommand("  ")).toEqual([]);
+});

@@ -1,0 +1,24 @@
+import type { DryRun } from "../live/wire";
+import { Block } from "../ui/Block";
+
+/** What a filter makes of sample events. */
+export function DryRunResult({ result }: { result: DryRun }) {
+  const lines = result.lines ?? [];
+  return (
+    <section className="stack tight" aria-label="What the filter would say">
+      <p className={`note ${result.ok ? "green" : "red"}`} role="status">
+        {result.ok ? "The filter runs. This is what it says of samples, and of the resource as it is now where it could be read:" : `The filter cannot be started: ${result.problem ?? "it fails"}`}
+      </p>
+      {lines.map((l, i) => (
+        <details key={i} className="small">
+          <summary>
+            {l.error ? <span className="red-text wrap">Error: {l.error}</span> : l.line === null ? <span className="muted">nothing is told</span> : <span className="mono wrap">{l.line}</span>}
+          </summary>
+          <div className="inner">
+            <Block label="The event" value={l.event} />
+          </div>
+        </details>
+      ))}
+    </section>
+  );
+}

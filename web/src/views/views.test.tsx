@@ -1,0 +1,104 @@
+// @vitest-environment jsdom
+import "../test/setup";
+import { render, screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test, vi } from "vitest";
+import { Api } from "../live/api";
+import { Live } from "../live/live";
+import type { Entry } from "../live/wire";
+import { PageContext } from "../page";
+import { SafeText, fences } from "../ui/SafeText";
+import { Asked } from "./Asked";
+import { EntryRow } from "./EntryRow";
+import { McpServerRow } from "./McpServerRow";
+
+const at = "2026-11-30T06:00:00Z";
+const hostile = '<img src=x onerror=alert(1)><script>alert(1)</script> [a](javascript:alert(1)) ![b](http://evil.example/x.png)';
+
+function page() {
+  const api = new Api({ get: () => "t", set: () => undefined });
+  const live = new Live(() => Promise.reject(new Error("none")));
+  return { api, live, info: null, leave: () => undefined };
+}
+
+const entry = (kind: string, extra: Partial<Entry> = {}): Entry => ({ seq: 1, time: at, kind, text: hostile, title: hostile, description: hostile, input: { x: hostile }, error: hostile, ...extra });
+
+test("what an agent says is text, never markup, address or image", () => {
+  const { container } = render(<SafeText text={hostile + "\n```\n" + hostile + "\n```\n**bold** `code`"} />);
+  expect(container.querySelectorAll("img, script, a, iframe, style")).toHaveLength(0);
+  expect(container.querySelector("strong")?.textContent).toBe("bold");
+  expect(container.textContent).toContain("<script>alert(1)</script>");
+});
+
+test("fences that are never closed, or closed by others, hold what follows", () => {
+  expect(fences("a\n```js\nb\n~~~\nc")).toEqual([{ code: false, text: "a" }, { code: true, text: "b\n~~~\nc" }]);
+  expect(fences("````\n```\n````\nx")).toEqual([{ code: true, text: "```" }, { code: false, text: "x" }]);
+});
+
+test("entries of every kind are shown, and none of them becomes markup", () => {
+  const kinds = ["user", "queue_operation", "monitor_event", "context", "assistant", "thought", "tool", "permission", "unknown", "run_start", "run_end", "agent", "missing", "a_future_kind"];
+  for (const kind of kinds) {
+    for (const open of [false, true]) {
+      const { container, unmount } = render(<EntryRow entry={entry(kind)} open={open} onOpen={() => undefined} />);
+      expect(container.textContent, kind).not.toBe("");
+      expect(container.querySelectorAll("img, script, a, iframe, style"), kind).toHaveLength(0);
+      unmount();
+    }
+  }
+});
+
+// N-9: a notice is shown as an event of its watch, never as something that a person said.
+test("a notice is an event of its watch", () => {
+  const { container } = render(<EntryRow entry={entry("monitor_event", { description: "watch cm k8s://x", text: "line" })} open={false} onOpen={() => undefined} />);
+  expect(container.textContent).toContain("watch cm k8s://x");
+  expect(container.querySelector(".user")).toBeNull();
+});
+
+// N-12: a reply that was not published says so.
+test("NO_REPLY is shown as not published", () => {
+  render(<EntryRow entry={entry("assistant", { text: "NO_REPLY", suppressed: true })} open={false} onOpen={() => undefined} />);
+  expect(screen.getByText(/not published/)).toBeTruthy();
+});
+
+// N-25: options are told apart by what they mean, not by their place or name.
+test("options of a permission request stand by kind", async () => {
+  const p = page();
+  const ask = vi.spyOn(p.api, "ask").mockResolvedValue(undefined);
+  render(
+    <PageContext value={p}>
+      <Asked
+        session="s"
+        question={{
+          id: "ask_1",
+          call: { id: "c", title: "rm -rf" },
+          options: [
+            { id: "o1", name: "Always", kind: "allow_always" },
+            { id: "o3", name: "No", kind: "reject_once" },
+            { id: "o2", name: "Yes", kind: "allow_once" },
+            { id: "o4", name: "Sure", kind: "brand_new" },
+          ],
+        }}
+      />
+    </PageContext>,
+  );
+  const labels = screen.getAllByRole("button").map((b) => b.textContent);
+  expect(labels).toEqual(["Allow once: “Yes”", "Allow from now on: “Always”", "Reject: “No”", "Sure (brand_new)", "Decide nothing (ends the turn)"]);
+  await userEvent.click(screen.getByText("Allow once: “Yes”"));
+  expect(ask).toHaveBeenCalledWith("POST", "/v1/sessions/s/answer", { question: "ask_1", option: "o2" });
+});
+
+// A-1, A-25: words beside the colour, and what is not known shown as it is.
+test("a row of the report has words, steps and no invention", () => {
+  render(
+    <PageContext value={page()}>
+      <ul>
+        <McpServerRow session="s" server={{ name: "board", status: "failed", reason_code: "brand_new_code", summary: hostile, steps: { server_resolved: { at } } }} />
+      </ul>
+    </PageContext>,
+  );
+  const row = screen.getByText("board").closest("li") as HTMLElement;
+  expect(within(row).getByText("Failed")).toBeTruthy();
+  expect(row.textContent).toContain("brand_new_code");
+  expect(within(row).getByText(/Agent connected/).textContent).toContain("not seen");
+  expect(row.querySelectorAll("img, script, a")).toHaveLength(0);
+});
