@@ -33,7 +33,13 @@ func RunWorker(ctx context.Context, lookup func(string) (string, bool), o Worker
 	if v, ok := lookup(sandbox.EnvTier); ok && v != "" {
 		tier = sandbox.Tier(v)
 	}
-	shell, err := tools.NewShell(dir, &tools.Options{Output: o.Output, Wrap: sandbox.Wrap(tier)})
+	temp, _ := lookup("TMPDIR")
+	commands, err := sandbox.ShellOptions(tier, dir, temp)
+	if err != nil {
+		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
+	}
+	commands.Output = o.Output
+	shell, err := tools.NewShell(dir, &commands)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}

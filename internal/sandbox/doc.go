@@ -1,12 +1,13 @@
 // Package sandbox makes sandboxes for workers of the tool channel.
 //
-// [Local] runs a worker on this machine in a sandbox of bubblewrap: namespaces
-// of its own for processes, mounts, users and the network, which is empty; a
-// workspace of a bounded size in memory; the gateway's Unix socket as the only
-// way out. [Wrap] is how the worker in it runs each command in a second one,
-// which hides the worker, its token and the socket from the command.
+// [Local] runs a worker on this machine in the best tier that the machine can
+// keep. With bubblewrap the worker is in namespaces of its own, with an empty
+// network, a workspace of a bounded size in memory, and the gateway's Unix socket
+// as the only way out; each of its commands is in a second such sandbox. With
+// Landlock the worker is not confined, and each command is in a domain of its
+// own. [ShellOptions] is how the worker of either runs its commands.
 //
-// What the machine offers is probed when the driver is made, and a driver that
+// What the machine offers is tried when the driver is made, and a driver that
 // cannot keep a sandbox is an error: running without one takes an explicit
-// option. Landlock, for machines without bubblewrap, is not built.
+// option. [Probe] says what was found, and what the tier does not keep.
 package sandbox

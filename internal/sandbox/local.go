@@ -1,17 +1,20 @@
+//go:build linux
+
 package sandbox
 
 import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,80 +22,19 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/worker"
 )
 
-// Defaults of LocalOptions.
 const (
-	DefaultWorkspace = 512 << 20 // bytes
-	DefaultMemory    = 1 << 30   // bytes
-	DefaultProcesses = 256
-	// DefaultUser runs sandboxes when we are root: nobody, on every Linux.
-	DefaultUser = 65534
-
 	stderrTail = 8 << 10 // bytes of a worker's standard error that are kept
 	killTime   = 5 * time.Second
 	// exitGrace is how long a worker that has said goodbye may take to exit.
 	exitGrace = 3 * time.Second
-	// fileSize bounds one file of a sandbox without a bounded workspace.
-	fileSize = 1 << 30
+	// firstUser and users are the ids of sandboxes that have their own: nobody else
+	// has those.
+	firstUser = 1_900_000_000
+	users     = 1 << 20
 )
-
-// Tier is how well a sandbox keeps what is in it.
-type Tier string
-
-// Tiers, best first.
-const (
-	Bubblewrap Tier = "bubblewrap"
-	// Plain is no sandbox: a process of this machine with limits. It is for tests
-	// and for machines that are sandboxes themselves.
-	Plain Tier = "plain"
-)
-
-// ErrNoSandbox is wrapped by the error of a machine that cannot keep a sandbox.
-var ErrNoSandbox = errors.New("this machine cannot keep a sandbox")
-
-// LocalOptions configure a [Local]. The zero value is usable.
-type LocalOptions struct {
-	Logger *slog.Logger // nil discards
-	// AllowPlain runs workers without a sandbox where there can be none.
-	AllowPlain bool
-	// Workspace bounds /workspace, in bytes. It is in memory, and counts as such.
-	Workspace int64
-	// Memory bounds a sandbox, in bytes, where the machine has control groups.
-	Memory int64
-	// Processes bounds the processes of a sandbox.
-	Processes int
-	// User is the user and group id of sandboxes when we are root; as anybody else
-	// they are ours.
-	User int
-	// Exited is told when a worker's process has ended. It must not block.
-	Exited func(session string, e Exit)
-}
-
-// Exit is how a worker's process ended.
-type Exit struct {
-	Code   int    // -1 if a signal ended it
-	Signal string // that ended it
-	Stderr string // the end of its standard error; from the sandbox
-}
-
-// String is one line.
-func (e Exit) String() string {
-	if e.Signal != "" {
-		return "ended by signal: " + e.Signal
-	}
-	return fmt.Sprintf("exit code %d", e.Code)
-}
-
-// Spec is a sandbox to make.
-type Spec struct {
-	Session string
-	// Env is the worker's environment without the token and the control URL, which
-	// the driver knows.
-	Env map[string]string
-	// Token becomes a file that only the worker reads.
-	Token string
-}
 
 // Local makes sandboxes on this machine. It implements worker.Sandboxes and is
 // safe for concurrent use.
@@ -113,7 +55,9 @@ type box struct {
 	session string
 	dir     string
 	cmd     *exec.Cmd
+	user    *syscall.Credential // nil is us
 	groups  *groups
+	memory  bool // it ran out of it; before done is closed
 	stderr  *tail
 	done    chan struct{} // closed when the process was reaped
 }
@@ -133,7 +77,6 @@ func NewLocal(ctx context.Context, dir, socket string, program []string, o *Loca
 	l.o.Workspace = cmp.Or(l.o.Workspace, DefaultWorkspace)
 	l.o.Memory = cmp.Or(l.o.Memory, DefaultMemory)
 	l.o.Processes = cmp.Or(l.o.Processes, DefaultProcesses)
-	l.o.User = cmp.Or(l.o.User, DefaultUser)
 	if len(program) == 0 || !filepath.IsAbs(program[0]) || !filepath.IsAbs(socket) || !filepath.IsAbs(dir) {
 		return nil, errors.New("make sandbox driver: the directory, the socket and the worker's program must be absolute paths")
 	}
@@ -141,8 +84,17 @@ func NewLocal(ctx context.Context, dir, socket string, program []string, o *Loca
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make sandbox driver: %w", err)
 	}
-	l.probe = probe(ctx, l.credential())
-	if l.probe.Tier == Plain && !l.o.AllowPlain {
+	switch l.o.Tier {
+	case "", Bubblewrap, Landlock:
+	case Plain:
+		if !l.o.AllowPlain {
+			return nil, fmt.Errorf("%w: the tier %s is none, and is not allowed", ErrNoSandbox, Plain)
+		}
+	default:
+		return nil, fmt.Errorf("%w: there is no tier %.40q", ErrNoSandbox, l.o.Tier)
+	}
+	l.probe = l.tryAll(ctx)
+	if l.probe.Tier == Plain && (!l.o.AllowPlain || (l.o.Tier != "" && l.o.Tier != Plain)) {
 		return nil, fmt.Errorf("%w: %s", ErrNoSandbox, l.probe.Reason)
 	}
 	return l, nil
@@ -151,12 +103,20 @@ func NewLocal(ctx context.Context, dir, socket string, program []string, o *Loca
 // Probe is what the driver found.
 func (l *Local) Probe() Probe { return l.probe }
 
-// credential is who sandboxes run as; nil is us.
-func (l *Local) credential() *syscall.Credential {
+// credential is who a sandbox of a tier with this directory runs as; nil is us.
+func (l *Local) credential(t Tier, dir string) *syscall.Credential {
 	if os.Geteuid() != 0 {
 		return nil
 	}
 	id := uint32(l.o.User)
+	switch {
+	case id != 0:
+	case t == Bubblewrap:
+		id = DefaultUser
+	default:
+		sum := sha256.Sum256([]byte(dir))
+		id = firstUser + binary.BigEndian.Uint32(sum[:])%users
+	}
 	return &syscall.Credential{Uid: id, Gid: id}
 }
 
@@ -179,17 +139,21 @@ func (l *Local) Create(_ context.Context, s Spec) error {
 		return fmt.Errorf("create sandbox: the session %q has one", s.Session)
 	}
 	b := &box{session: s.Session, dir: l.pathOf(s.Session), stderr: &tail{limit: stderrTail}, done: make(chan struct{})}
+	b.user = l.credential(l.probe.Tier, b.dir)
 	if err := l.prepare(b, s); err != nil {
 		_ = os.RemoveAll(b.dir)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
 	started := make(chan error, 1)
-	go l.run(b, started)
+	alone(func() { l.run(b, started) })
 	if err := <-started; err != nil {
 		_ = os.RemoveAll(b.dir)
 		return fmt.Errorf("create sandbox: %w", err)
 	}
 	l.boxes[s.Session] = b
+	if l.o.Audit != nil {
+		l.o.Audit.Audit(worker.AuditEntry{Time: time.Now(), Session: s.Session, Event: "sandbox", Detail: l.probe.String()})
+	}
 	return nil
 }
 
@@ -202,10 +166,8 @@ func (l *Local) prepare(b *box, s Spec) error {
 	if err := os.WriteFile(token, []byte(s.Token+"\n"), 0o400); err != nil {
 		return err
 	}
-	if c := l.credential(); c != nil {
-		if err := os.Chown(token, int(c.Uid), int(c.Gid)); err != nil {
-			return err
-		}
+	if err := b.own(token); err != nil {
+		return err
 	}
 	args, env, err := l.command(b, s, token)
 	if err != nil {
@@ -217,9 +179,17 @@ func (l *Local) prepare(b *box, s Spec) error {
 	}
 	b.cmd = &exec.Cmd{
 		Path: program, Args: args, Env: env, Dir: b.dir, Stderr: b.stderr, WaitDelay: killTime,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: l.credential()},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: b.user},
 	}
 	return nil
+}
+
+// own gives a file to the sandbox's user.
+func (b *box) own(path string) error {
+	if b.user == nil {
+		return nil
+	}
+	return os.Chown(path, int(b.user.Uid), int(b.user.Gid))
 }
 
 // command is what is run: the worker in its sandbox, or the worker alone.
@@ -231,51 +201,84 @@ func (l *Local) command(b *box, s Spec, token string) (args, env []string, err e
 		}
 		vars[name] = v
 	}
-	limits := []string{"prlimit", "--core=0", fmt.Sprintf("--nproc=%d", l.o.Processes), "--nofile=1024", "--"}
+	limits := []string{"prlimit", "--core=0", "--nofile=1024"}
+	if l.probe.Memory == "rlimit" {
+		limits = append(limits, fmt.Sprintf("--data=%d", l.o.Memory))
+	}
 	if l.probe.Tier == Bubblewrap {
-		return append(bubblewrap(l, vars, token), append(limits, append([]string{insideWorker}, l.worker[1:]...)...)...), []string{"PATH=/usr/bin:/bin"}, nil
+		limits = append(limits, fmt.Sprintf("--nproc=%d", l.o.Processes), "--", insideWorker)
+		return append(bubblewrap(l, vars, token), append(limits, l.worker[1:]...)...), []string{"PATH=/usr/bin:/bin"}, nil
 	}
-	workspace := filepath.Join(b.dir, "workspace")
-	if err := os.Mkdir(workspace, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, nil, err
+	processes := l.o.Processes
+	if b.user == nil || l.o.User != 0 {
+		processes += threadsOf(b.user) // the kernel counts all of a user's
 	}
-	if c := l.credential(); c != nil {
-		if err := os.Chown(workspace, int(c.Uid), int(c.Gid)); err != nil {
+	workspace, temp := filepath.Join(b.dir, "workspace"), filepath.Join(b.dir, "tmp")
+	for _, dir := range []string{workspace, temp} {
+		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, nil, err
+		}
+		if err := b.own(dir); err != nil {
 			return nil, nil, err
 		}
 	}
-	vars[envTokenFile], vars[envControlURL], vars[EnvWorkspace], vars[EnvTier] = token, "unix://"+l.socket, workspace, string(Plain)
+	vars[envTokenFile], vars[envControlURL] = token, "unix://"+l.socket
+	vars[EnvWorkspace], vars[EnvTier], vars["TMPDIR"] = workspace, string(l.probe.Tier), temp
 	env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
-	for _, name := range slices.Sorted(keys(vars)) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		env = append(env, name+"="+vars[name])
 	}
-	limits = slices.Insert(limits, len(limits)-1, fmt.Sprintf("--fsize=%d", fileSize))
+	limits = append(limits, fmt.Sprintf("--nproc=%d", processes), fmt.Sprintf("--fsize=%d", l.o.Workspace), "--")
 	return append(limits, l.worker...), env, nil
 }
 
-// run starts the process, waits for it and reaps it. It keeps its thread: the
-// kernel ends the process when the thread that started it ends.
-func (l *Local) run(b *box, started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var err error
-	if b.groups, err = l.probe.groups.enter(groupName(b.dir), l.o.Memory, l.o.Processes); err != nil {
-		l.o.Logger.Warn("a sandbox has no control group", logattr.Session(b.session), logattr.Err(err))
+// threadsOf counts the threads of a user; nil is us.
+func threadsOf(user *syscall.Credential) (n int) {
+	uid := uint32(os.Getuid())
+	if user != nil {
+		uid = user.Uid
 	}
-	err = b.cmd.Start()
-	b.groups.leave()
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		b.groups.remove()
+		return 0
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			continue // it has ended
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); !ok || st.Uid != uid {
+			continue
+		}
+		if tasks, err := os.ReadDir(filepath.Join("/proc", e.Name(), "task")); err == nil {
+			n += len(tasks)
+		}
+	}
+	return n
+}
+
+// run starts the process, waits for it and reaps it. It has a thread of its own:
+// the kernel ends the process when the thread that started it ends, and what the
+// thread is put into, the process is in.
+func (l *Local) run(b *box, started chan<- error) {
+	if err := l.launch(b); err != nil {
 		started <- err
 		return
 	}
 	started <- nil
 	_ = b.cmd.Wait()
-	if l.probe.Tier == Plain { // in a sandbox nothing outlives it
+	switch l.probe.Tier {
+	case Bubblewrap: // nothing outlives it
+	case Landlock:
+		killDomain()
+	case Plain:
 		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	}
+	b.memory = b.groups.outOfMemory()
 	b.groups.remove()
-	_ = os.RemoveAll(b.dir)
+	if err := removeAll(b.dir); err != nil {
+		l.o.Logger.Warn("files of a sandbox were left behind", logattr.Session(b.session), logattr.Err(err))
+	}
 	l.mu.Lock()
 	if l.boxes[b.session] == b {
 		delete(l.boxes, b.session)
@@ -287,6 +290,42 @@ func (l *Local) run(b *box, started chan<- error) {
 	}
 }
 
+// removeAll removes a directory that dying processes may still write to.
+func removeAll(dir string) (err error) {
+	for range removeTries {
+		if err = os.RemoveAll(dir); err == nil {
+			return nil
+		}
+		time.Sleep(removePause)
+	}
+	return err
+}
+
+// launch starts the process within its limits, on the calling thread. With
+// Landlock the worker is in a domain that keeps nothing but signals, so that all
+// that it leaves behind can be ended.
+func (l *Local) launch(b *box) (err error) {
+	if l.probe.Tier == Landlock {
+		signals, err := newSignals()
+		if err != nil {
+			return err
+		}
+		defer signals.close()
+		if err := signals.enter(); err != nil {
+			return err
+		}
+	}
+	b.groups, err = l.probe.groups.enter(groupName(b.dir), l.o.Memory, l.o.Processes, b.cmd.SysProcAttr)
+	if err == nil {
+		err = b.cmd.Start()
+	}
+	b.groups.leave()
+	if err != nil {
+		b.groups.remove()
+	}
+	return err
+}
+
 // groupName is a name that no other driver on this machine gives.
 func groupName(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
@@ -294,7 +333,7 @@ func groupName(dir string) string {
 }
 
 func exitOf(b *box) Exit {
-	e := Exit{Code: b.cmd.ProcessState.ExitCode(), Stderr: b.stderr.String()}
+	e := Exit{Code: b.cmd.ProcessState.ExitCode(), OutOfMemory: b.memory, Stderr: b.stderr.String()}
 	if ws, ok := b.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		e.Signal = ws.Signal().String()
 	}
@@ -302,15 +341,26 @@ func exitOf(b *box) Exit {
 }
 
 // Delete ends the sandbox of a session with all that is in it, and returns when
-// nothing of it is left. One that is not there is no error.
+// nothing of it is left. A worker that was released gets a moment to exit by
+// itself. A sandbox that is not there is no error.
 func (l *Local) Delete(ctx context.Context, session string) error {
+	return l.end(ctx, session, exitGrace)
+}
+
+// Kill is Delete of a sandbox whose worker has nothing to say, for instance
+// because it never called home: it does not wait for it.
+func (l *Local) Kill(ctx context.Context, session string) error {
+	return l.end(ctx, session, 0)
+}
+
+func (l *Local) end(ctx context.Context, session string, wait time.Duration) error {
 	l.mu.Lock()
 	b := l.boxes[session]
 	l.mu.Unlock()
 	if b == nil {
 		return os.RemoveAll(l.pathOf(session))
 	}
-	grace := time.NewTimer(exitGrace)
+	grace := time.NewTimer(wait)
 	defer grace.Stop()
 	select {
 	case <-b.done:
@@ -359,7 +409,7 @@ func (l *Local) Close(ctx context.Context) error {
 func (l *Local) Sessions() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Sorted(keys(l.boxes))
+	return slices.Sorted(maps.Keys(l.boxes))
 }
 
 // tail keeps the last bytes that were written to it.

@@ -1,3 +1,5 @@
+//go:build linux
+
 package sandbox_test
 
 import (
@@ -38,7 +40,12 @@ func runWorker(tier sandbox.Tier) int {
 		return int(worker.ExitConfig)
 	}
 	dir := os.Getenv(sandbox.EnvWorkspace)
-	shell, err := tools.NewShell(dir, &tools.Options{Wrap: sandbox.Wrap(tier)})
+	commands, err := sandbox.ShellOptions(tier, dir, os.Getenv("TMPDIR"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return int(worker.ExitConfig)
+	}
+	shell, err := tools.NewShell(dir, &commands)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return int(worker.ExitConfig)

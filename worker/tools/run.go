@@ -59,6 +59,7 @@ type job struct {
 	id     string
 	text   string
 	cmd    *exec.Cmd
+	tree   Tree // nil if nothing holds it but its group and its mark
 	mark   string
 	both   *spool
 	out    *spool
@@ -74,6 +75,10 @@ type job struct {
 // kill ends the whole tree of a command: its group, and what carries its mark.
 func (j *job) kill() {
 	j.killed.Store(true)
+	if j.tree != nil {
+		j.tree.Kill()
+		return
+	}
 	select {
 	case <-j.done: // the group's number may be somebody else's by now
 		killMarked(j.mark)
@@ -117,13 +122,21 @@ func (s *Shell) start(c Command) (*job, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start command: %w", err)
 	}
-	if err := j.cmd.Start(); err != nil {
+	if err := s.launch(j); err != nil {
 		p.closeAll()
 		return nil, fmt.Errorf("start command: %w", err)
 	}
 	p.closeChild()
 	s.work.Go(func() { j.follow(p) })
 	return j, nil
+}
+
+func (s *Shell) launch(j *job) (err error) {
+	if s.o.Start == nil {
+		return j.cmd.Start()
+	}
+	j.tree, err = s.o.Start(j.cmd)
+	return err
 }
 
 // pipes are our ends and the child's. They are made here and not by os/exec,
@@ -207,6 +220,9 @@ func (j *job) follow(p *pipes) {
 		read(p.out, tee{j, j.out}), read(p.err, tee{j, j.err}), read(p.state, state),
 	}
 	err := j.cmd.Wait()
+	if j.tree != nil {
+		j.tree.Close() // before its output is awaited: nobody holds that any more
+	}
 	j.result = outcome(err, j.cmd.ProcessState)
 	j.result.Duration = time.Since(j.began)
 	until := time.Now().Add(drainTime)

@@ -57,6 +57,18 @@ type Options struct {
 	// that hides the worker from it; the command's own program and arguments follow.
 	// It must pass descriptor 3 on.
 	Wrap []string
+	// Start starts a command instead of its own Start, for instance where the
+	// command sees nothing of the worker. What it started is awaited as always; the
+	// tree is closed after that.
+	Start func(*exec.Cmd) (Tree, error)
+}
+
+// Tree is a command with all that it started, wherever that went.
+type Tree interface {
+	// Kill ends all of it. It can be repeated.
+	Kill()
+	// Close ends what is left and gives up what held it. Kill does nothing then.
+	Close()
 }
 
 // Shell runs commands in a workspace. The working directory and the exported

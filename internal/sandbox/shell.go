@@ -1,0 +1,52 @@
+//go:build linux
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ossicle/ossicle/worker/tools"
+)
+
+// ShellOptions is how a worker in a sandbox of the tier runs its commands: apart
+// from the worker, its token and its connection. workspace is what commands work
+// on, temp a directory for their temporary files or empty. A worker that cannot
+// keep its tier gets an error and must not run: the error wraps ErrNoSandbox.
+func ShellOptions(t Tier, workspace, temp string) (tools.Options, error) {
+	switch t {
+	case Bubblewrap:
+		return tools.Options{Wrap: wrap()}, nil
+	case Landlock:
+		return landlocked(workspace, temp)
+	case Plain:
+		return tools.Options{}, nil
+	}
+	return tools.Options{}, fmt.Errorf("%w: there is no tier %.40q", ErrNoSandbox, t)
+}
+
+func landlocked(workspace, temp string) (tools.Options, error) {
+	if err := canLandlock(); err != nil {
+		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
+	}
+	own, env := []string{workspace}, []string(nil)
+	if temp != "" {
+		own, env = append(own, temp), []string{"TMPDIR=" + temp}
+	}
+	rules, err := newCommands(own...)
+	if err != nil {
+		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
+	}
+	return tools.Options{Env: env, Start: rules.start}, nil
+}
+
+// canLandlock says what this kernel lacks for the tier; nil is nothing.
+func canLandlock() error {
+	switch abi := landlockABI(); {
+	case abi == 0:
+		return errors.New("this kernel has no Landlock, or it is not enabled")
+	case abi < leastABI:
+		return fmt.Errorf("this kernel's Landlock is version %d; the tier needs %d (Linux 6.12)", abi, leastABI)
+	}
+	return canFilter()
+}
