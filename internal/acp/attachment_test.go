@@ -131,7 +131,7 @@ func TestBlockedAgentsGetMoreTime(t *testing.T) {
 			})
 			began := time.Now()
 			_, err := e.Start(t.Context(), agent.StartOptions{Dir: dir, Attachment: &attachments{busy: busy}}, newEvents().sink)
-			if !errors.Is(err, errTimeout) || time.Since(began) != want {
+			if !errors.Is(err, ErrTimeout) || time.Since(began) != want {
 				t.Errorf("busy %t: %v after %v, want %v", busy, err, time.Since(began), want)
 			}
 		})

@@ -107,7 +107,7 @@ func TestInitializeTimeout(t *testing.T) {
 		ev := newEvents()
 		began := time.Now()
 		_, err := e.Start(t.Context(), agent.StartOptions{Dir: dir}, ev.sink)
-		if !errors.Is(err, errTimeout) || time.Since(began) != DefaultInitializeTimeout {
+		if !errors.Is(err, ErrTimeout) || time.Since(began) != DefaultInitializeTimeout {
 			t.Fatalf("got %v after %v", err, time.Since(began))
 		}
 		progress := 0
@@ -134,7 +134,7 @@ func TestSessionTimeout(t *testing.T) {
 		})
 		began := time.Now()
 		_, err := e.Start(t.Context(), agent.StartOptions{Dir: dir}, newEvents().sink)
-		if !errors.Is(err, errTimeout) || time.Since(began) != DefaultSessionTimeout {
+		if !errors.Is(err, ErrTimeout) || time.Since(began) != DefaultSessionTimeout {
 			t.Fatalf("got %v after %v", err, time.Since(began))
 		}
 	})

@@ -14,8 +14,8 @@ import (
 	"github.com/ossicle/ossicle/internal/version"
 )
 
-// errTimeout is the cause of a step that took too long.
-var errTimeout = errors.New("agent took too long")
+// ErrTimeout is wrapped by the error for a step of a start that took too long.
+var ErrTimeout = errors.New("agent took too long")
 
 // Start brings the agent up and opens or resumes a conversation. See
 // agent.Engine.
@@ -256,7 +256,7 @@ func (e *Engine) step(ctx context.Context, sink agent.Sink, what string, within 
 	return e.wait(ctx, sink, what, method, params, result)
 }
 
-func tooLong(d time.Duration) error { return fmt.Errorf("%w: no answer within %v", errTimeout, d) }
+func tooLong(d time.Duration) error { return fmt.Errorf("%w: no answer within %v", ErrTimeout, d) }
 
 // deliver is a step that hands over servers. An agent that was seen at one of them
 // when its time is over may wait for it, and gets more.

@@ -72,8 +72,9 @@ type Agent struct {
 
 	agents *Agents
 	code   *agent.CodeMode
-	ears   *listeners    // nil: it listens to no topic
-	seat   *seat         // nil: it is in no collaboration session
+	ears   *listeners // nil: it listens to no topic
+	seat   *seat      // nil: it is in no collaboration session
+	report *sessionReport
 	ready  chan struct{} // closed when the first turn need not wait any more
 	once   sync.Once
 	gate   restoreGate
@@ -126,7 +127,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 		return err
 	}
 	sink := &inboxSink{inbox: a.Inbox, agent: spec.ID, log: a.log, told: o.told}
-	client, err := NewClient(a.config, spec.Servers, &ClientOptions{
+	client, err := NewClient(a.config, ofOssicle(spec.Servers), &ClientOptions{
 		Sink: sink, StatePath: spec.StatePath, Authorize: spec.Authorize, Logger: a.log,
 	})
 	if err != nil {
@@ -149,6 +150,9 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 		if chat, err = o.newChat(spec.Chat); err != nil {
 			return err
 		}
+	}
+	if err := o.keepReport(ctx, spec); err != nil {
+		return err
 	}
 	if err := o.newSession(ctx, spec, channels(chat, spec.Channels)); err != nil {
 		return err
@@ -234,7 +238,7 @@ func (o *Agent) waker() *sessionWaker {
 
 func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.Channel) error {
 	a, p := o.agents, &spec.Profile
-	briefing := agent.Briefing{CodeMode: o.Client.python.ready(), Watches: len(spec.Servers) > 0, Extra: p.System}
+	briefing := agent.Briefing{CodeMode: o.Client.python.ready(), Watches: len(o.Client.Servers.Servers()) > 0, Extra: p.System}
 	if spec.Chat != nil {
 		briefing.Nick, briefing.Chatter = spec.Chat.Nick, spec.Chat.Chatter
 	}
@@ -243,10 +247,10 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		briefing.Recipes = agent.Recipes(ask, o.Client.Watches)
 		cancel()
 	}
-	session, err := agent.NewSession(spec.ID, o.engine(spec), a.Store, frame, &agent.Options{
+	session, err := agent.NewSession(spec.ID, o.report.report(o.engine(spec)), a.Store, frame, &agent.Options{
 		Profile: p.Name, Dir: p.Dir, Env: p.Env, System: agent.SystemPrompt(briefing), OnStart: p.OnStart,
 		Ready: o.ready, ReadyWait: readyWait,
-		MCPServers: o.mcpServers, Tools: o.tools, Channels: places,
+		OnReset: o.report.reset, Tools: o.tools, Channels: places,
 		Attached: func(ctx context.Context) error { return a.endpoint.AwaitListed(ctx, spec.ID) },
 		Pull:     o.pull,
 		OnIdle:   func() { a.Inbox.Kick(spec.ID); o.seat.turnOver() },
@@ -284,15 +288,6 @@ func (o *Agent) tools(ctx context.Context) []agent.Tool {
 		tools = append(tools, o.ears.tools()...)
 	}
 	return append(tools, o.seat.tools()...)
-}
-
-// mcpServers gives each start of the agent a way in of its own.
-func (o *Agent) mcpServers(ctx context.Context) ([]agent.MCPServer, error) {
-	server, err := o.agents.endpoint.Attach(o.Session.ID(), o.tools(ctx), o.seat.sources()...)
-	if err != nil {
-		return nil, err
-	}
-	return []agent.MCPServer{server}, nil
 }
 
 // open lets the first turn begin.

@@ -42,6 +42,8 @@ type Agents struct {
 	signals  *Collaborations
 	log      *slog.Logger
 	endpoint *Endpoint
+	reports  *reports
+	shim     []string // command of a relay for servers that are commands; nil: none
 	down     teardown
 
 	mu     sync.Mutex
@@ -62,6 +64,9 @@ type AgentsOptions struct {
 	// Bridge is the command that runs Bridge, for agents that take MCP servers on
 	// their standard streams alone. Nil is none.
 	Bridge []string
+	// Shim is the command that runs ShimStdio, to see what agents do with servers
+	// that are commands. Nil is none.
+	Shim []string
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
 }
@@ -71,7 +76,7 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	if o == nil {
 		o = &AgentsOptions{}
 	}
-	a := &Agents{config: c, data: o.Data, feed: o.Feed, boxes: o.Sandboxes, log: o.Logger, live: map[string]*Agent{}, making: map[string]bool{}}
+	a := &Agents{config: c, data: o.Data, feed: o.Feed, boxes: o.Sandboxes, shim: o.Shim, log: o.Logger, live: map[string]*Agent{}, making: map[string]bool{}}
 	if a.data == "" {
 		a.data = c.Home
 	}
@@ -90,6 +95,7 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	}
 	a.down.push("store", storeBudget, func(context.Context) error { return db.Close() })
 	a.Store = db.Sessions(nil)
+	a.reports = newReports(db.Attachments(), a.log)
 	a.Inbox = notice.New(db.Notices(), &notice.Options{Logger: a.log, Batch: sessionBatch})
 	if a.endpoint, err = NewEndpoint(ctx, a.Inbox, a.log); err != nil {
 		return nil, err

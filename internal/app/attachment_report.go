@@ -7,8 +7,7 @@ import (
 	evidence "github.com/ossicle/ossicle/attach"
 )
 
-// decisions are the reasons of an engine that hands over a server or not. What an
-// ACP agent takes it says in initialize, so nothing of it is assumed.
+// decisions are the reasons of an engine that hands over a server or not.
 var decisions = map[string]evidence.Reason{
 	"http_unsupported":  evidence.ReasonUnsupportedAdvertised,
 	"sse_unsupported":   evidence.ReasonUnsupportedAdvertised,
@@ -22,11 +21,20 @@ var decisions = map[string]evidence.Reason{
 // passed on.
 func Decided(i agent.Injected, at time.Time) evidence.Evidence {
 	e := evidence.Evidence{Server: i.Server, Kind: evidence.ServerDelivered, OccurredAt: at}
-	e.Transport = evidence.Transport(i.Transport)
+	e.Transport, e.Capability = evidence.Transport(i.Transport), evidence.Advertised
+	if i.Assumed {
+		e.Capability = evidence.Assumed
+	}
 	if i.Transport == "" {
 		e.Kind = evidence.ServerFiltered
 		if e.Reason = decisions[i.Reason]; e.Reason == "" {
 			e.Reason = evidence.Reason(i.Reason)
+		}
+		switch {
+		case e.Reason != evidence.ReasonUnsupportedAdvertised:
+			e.Capability = "" // it has nothing to do with the agent
+		case i.Assumed:
+			e.Reason = evidence.ReasonUnsupportedAssumed
 		}
 	}
 	return e

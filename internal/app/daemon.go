@@ -199,6 +199,7 @@ func OfflineAPI(ctx context.Context, c *config.Config, data string) (http.Handle
 		data = c.Home
 	}
 	a := &Agents{config: c, Store: db.Sessions(nil), Inbox: notice.New(db.Notices(), nil), closed: true}
+	a.reports = newReports(db.Attachments(), slog.New(slog.DiscardHandler))
 	mux := http.NewServeMux()
 	for _, r := range newSessionAPI(a, data, "").routes() {
 		mux.Handle(r.Pattern, r.Handler)

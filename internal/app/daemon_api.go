@@ -66,6 +66,7 @@ func (s *sessionAPI) routes() []httpserver.Route {
 		route("POST /v1/sessions/{id}/reset", s.reset),
 		route("POST /v1/sessions/{id}/stop", s.stop),
 		route("POST /v1/sessions/{id}/answer", s.answer),
+		route("GET /v1/sessions/{id}/attachments", s.attachments),
 		{Pattern: "GET /v1/sessions/{id}/transcript", Handler: http.HandlerFunc(s.transcript)},
 	}
 }
@@ -111,7 +112,7 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &api):
 		return api.status
-	case errors.Is(err, agent.ErrNotFound), errors.Is(err, notice.ErrNotFound):
+	case errors.Is(err, agent.ErrNotFound), errors.Is(err, notice.ErrNotFound), errors.Is(err, ErrNoReport):
 		return http.StatusNotFound
 	case invalid, argument, errors.Is(err, agent.ErrEmpty):
 		return http.StatusBadRequest
@@ -345,7 +346,7 @@ func (s *sessionAPI) answer(r *http.Request) (any, error) {
 	return map[string]bool{"answered": true}, nil
 }
 
-// remove ends a session and forgets it: transcript, inbox and watches.
+// remove ends a session and forgets it: transcript, inbox, watches, and report.
 func (s *sessionAPI) remove(r *http.Request) (any, error) {
 	id := r.PathValue("id")
 	if _, err := s.meta(r.Context(), id); err != nil {
@@ -362,6 +363,7 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 	if err := s.agents.Store.Remove(ctx, id); !errors.Is(err, agent.ErrNotFound) {
 		errs = append(errs, err)
 	}
+	errs = append(errs, s.agents.reports.remove(ctx, id))
 	err := s.agents.Inbox.Unregister(ctx, id)
 	if _, unknown := errors.AsType[*notice.UnknownAgentError](err); !unknown {
 		errs = append(errs, err)

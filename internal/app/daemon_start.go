@@ -49,6 +49,7 @@ type StartServer struct {
 	Dir       string            `json:"dir,omitzero"`
 	URL       string            `json:"url,omitzero"`
 	Headers   map[string]string `json:"headers,omitzero"`
+	Attach    string            `json:"attach,omitzero"` // who connects: ossicle (the default), agent or both
 }
 
 // StartedWatch is a watch that the session begins with.
@@ -139,7 +140,7 @@ func (req *StartRequest) lay(spec *AgentSpec) {
 	p.MidTurn = p.MidTurn || req.MidTurn
 	for _, v := range req.Servers {
 		spec.Servers = append(spec.Servers, mcpclient.Spec{
-			Name: v.Name, Transport: mcpclient.Transport(v.Transport), Command: v.Command, Args: v.Args, Env: v.Env, Dir: v.Dir, URL: v.URL, Headers: v.Headers,
+			Name: v.Name, Transport: mcpclient.Transport(v.Transport), Command: v.Command, Args: v.Args, Env: v.Env, Dir: v.Dir, URL: v.URL, Headers: v.Headers, Attach: mcpclient.Attach(v.Attach),
 		})
 	}
 	for _, w := range req.Watches {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/observe"
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/notice"
@@ -43,8 +46,27 @@ type Endpoint struct {
 	mu      sync.Mutex
 	closed  bool
 	byToken map[string]*attachment
+	probes  map[string]*attachment // by the token of a test
 	current map[string]*attachment // by session
+	late    map[string][]past      // by session, the newest last
 	retired sync.WaitGroup
+}
+
+// past are the paths of an attempt that is over.
+type past struct {
+	tokens []string
+	told   func() // that somebody uses one
+}
+
+// wayIn says what an agent finds at its way in, and who watches. Session is
+// required.
+type wayIn struct {
+	session string
+	tools   []agent.Tool
+	sources []listen.Source
+	seen    *observe.Observer       // nil: nobody watches
+	late    func()                  // hears of traffic when it is over; nil: nobody does
+	relays  map[string]http.Handler // to servers of others, by token
 }
 
 // NewEndpoint starts to serve on a free port of the loopback interface. The
@@ -56,7 +78,7 @@ func NewEndpoint(ctx context.Context, inbox *notice.Inbox, log *slog.Logger) (*E
 	}
 	e := &Endpoint{
 		inbox: inbox, log: log, ended: make(chan error, 1),
-		byToken: map[string]*attachment{}, current: map[string]*attachment{},
+		byToken: map[string]*attachment{}, probes: map[string]*attachment{}, current: map[string]*attachment{}, late: map[string][]past{},
 	}
 	server, err := httpserver.New(endpointRoot{e}, &httpserver.Options{
 		Addr: "127.0.0.1:0", NoAuth: true, Logger: log,
@@ -64,6 +86,8 @@ func NewEndpoint(ctx context.Context, inbox *notice.Inbox, log *slog.Logger) (*E
 		Routes: []httpserver.Route{
 			{Pattern: httpserver.MCPPath + "/{token}", Handler: http.HandlerFunc(e.serveHTTP)},
 			{Pattern: ssePath + "/{token}", Handler: http.HandlerFunc(e.serveSSE)},
+			{Pattern: relayPath + "/{token}", Handler: http.HandlerFunc(e.serveRelay)},
+			{Pattern: relayPath + "/{token}/{rest...}", Handler: http.HandlerFunc(e.serveRelay)},
 		},
 	})
 	if err != nil {
@@ -85,25 +109,35 @@ var errEndpointClosed = errors.New("attach agent: the endpoint is closed")
 // Attach makes a new way in for the agent of a session and returns where it is.
 // The one before, if any, is gone with it: its path answers 404.
 func (e *Endpoint) Attach(session string, tools []agent.Tool, sources ...listen.Source) (agent.MCPServer, error) {
-	token := strings.ToLower(rand.Text())
-	a, err := newAttachment(e, session, tools, sources)
+	return e.open(&wayIn{session: session, tools: tools, sources: sources})
+}
+
+func newToken() string { return strings.ToLower(rand.Text()) }
+
+// base is the URL of the endpoint, without a path.
+func (e *Endpoint) base() string { return strings.TrimSuffix(e.server.URL(), httpserver.MCPPath) }
+
+func (e *Endpoint) open(way *wayIn) (agent.MCPServer, error) {
+	a, err := newAttachment(e, way)
 	if err != nil {
 		return agent.MCPServer{}, fmt.Errorf("attach agent: %w", err)
 	}
-	a.token = token
+	a.token = newToken()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
 		a.close(context.Background())
 		return agent.MCPServer{}, errEndpointClosed
 	}
-	old := e.dropLocked(session)
-	e.byToken[token], e.current[session] = a, a
+	old := e.dropLocked(way.session)
+	e.current[way.session] = a
+	for _, token := range a.tokens() {
+		e.byToken[token] = a
+	}
 	e.mu.Unlock()
 	e.retire(old)
-	base := strings.TrimSuffix(e.server.URL(), httpserver.MCPPath)
 	server := agent.MCPServer{
-		Name: version.Name, HTTP: base + httpserver.MCPPath + "/" + token, SSE: base + ssePath + "/" + token, Command: e.bridge,
+		Name: version.Name, HTTP: e.base() + httpserver.MCPPath + "/" + a.token, SSE: e.base() + ssePath + "/" + a.token, Command: e.bridge,
 	}
 	if e.bridge != nil {
 		server.Env = []string{EnvBridge + "=" + server.SSE}
@@ -128,8 +162,18 @@ func (e *Endpoint) AwaitListed(ctx context.Context, session string) error {
 	}
 }
 
-// Detach ends the way in of a session.
+// Detach ends the way in of a session, and forgets those of before.
 func (e *Endpoint) Detach(session string) {
+	e.mu.Lock()
+	old := e.dropLocked(session)
+	delete(e.late, session)
+	e.mu.Unlock()
+	e.retire(old)
+}
+
+// supersede ends the way in of a session. Who comes by it is told for the attempt
+// that it was made for.
+func (e *Endpoint) supersede(session string) {
 	e.mu.Lock()
 	old := e.dropLocked(session)
 	e.mu.Unlock()
@@ -138,11 +182,19 @@ func (e *Endpoint) Detach(session string) {
 
 func (e *Endpoint) dropLocked(session string) *attachment {
 	old := e.current[session]
-	if old != nil {
-		delete(e.byToken, old.token)
-		delete(e.current, session)
-		e.retired.Add(1)
+	if old == nil {
+		return nil
 	}
+	delete(e.current, session)
+	for _, token := range old.tokens() {
+		delete(e.byToken, token)
+	}
+	maps.DeleteFunc(e.probes, func(_ string, a *attachment) bool { return a == old })
+	if old.late != nil {
+		kept := append(e.late[session], past{old.tokens(), old.late})
+		e.late[session] = kept[max(0, len(kept)-keptAttempts):]
+	}
+	e.retired.Add(1)
 	return old
 }
 
@@ -171,28 +223,80 @@ func (e *Endpoint) Close(context.Context) error {
 	return err
 }
 
+// find returns the attachment whose path it is. Traffic on a path that is over is
+// told.
 func (e *Endpoint) find(r *http.Request) *attachment {
+	token := r.PathValue("token")
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.byToken[r.PathValue("token")]
+	a, told := e.byToken[token], func() {}
+	if a == nil {
+		told = e.pastLocked(token)
+	}
+	e.mu.Unlock()
+	told()
+	return a
+}
+
+func (e *Endpoint) pastLocked(token string) func() {
+	for _, all := range e.late {
+		for _, p := range all {
+			if slices.Contains(p.tokens, token) {
+				return p.told
+			}
+		}
+	}
+	return func() {}
+}
+
+// own finds the attachment whose own path it is, not that of a relay.
+func (e *Endpoint) own(r *http.Request) *attachment {
+	if a := e.find(r); a != nil && a.token == r.PathValue("token") {
+		return a
+	}
+	return nil
 }
 
 func (e *Endpoint) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	a := e.find(r)
+	e.mu.Lock()
+	probed := e.probes[r.PathValue("token")]
+	e.mu.Unlock()
+	if probed != nil {
+		probed.serveProbe(w, r)
+		return
+	}
+	a := e.own(r)
 	if a == nil {
 		http.NotFound(w, r)
 		return
 	}
-	a.serveHTTP(w, r)
+	a.web.ServeHTTP(w, r)
 }
 
 func (e *Endpoint) serveSSE(w http.ResponseWriter, r *http.Request) {
-	a := e.find(r)
+	a := e.own(r)
 	if a == nil {
 		http.NotFound(w, r)
 		return
 	}
-	a.serveSSE(w, r)
+	a.stream.ServeHTTP(w, r)
+}
+
+// probe lets ourselves in to the endpoint of a session: what is done at the URL is
+// not what an agent does. It reports false where the session has no way in.
+func (e *Endpoint) probe(session string) (url string, done func(), ok bool) {
+	token := newToken()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.current[session]
+	if a == nil {
+		return "", nil, false
+	}
+	e.probes[token] = a
+	return e.base() + httpserver.MCPPath + "/" + token, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		delete(e.probes, token)
+	}, true
 }
 
 // endpointRoot is the MCP endpoint without a token: there is none.
@@ -210,6 +314,7 @@ func (r endpointRoot) Shutdown(ctx context.Context) error {
 		live = append(live, a)
 	}
 	clear(r.e.byToken)
+	clear(r.e.probes)
 	clear(r.e.current)
 	r.e.mu.Unlock()
 	var ends sync.WaitGroup

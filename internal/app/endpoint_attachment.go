@@ -3,7 +3,9 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -36,7 +38,11 @@ type attachment struct {
 	server  *mcpserver.Server
 	sources *listen.Registry
 	sse     http.Handler
-	gone    context.Context //nolint:containedctx // ends the streams of the older transport
+	web     http.Handler            // what agents find, watched where somebody watches
+	stream  http.Handler            // the same, by the transport of 2024
+	relays  map[string]http.Handler // to servers of others, by token
+	late    func()                  // nil: nobody hears
+	gone    context.Context         //nolint:containedctx // ends the streams of the older transport
 	leave   context.CancelFunc
 	listed  chan struct{} // closed when the agent has been told its tools
 	once    sync.Once     // of listed
@@ -46,18 +52,18 @@ type attachment struct {
 	pulls     map[string][]*notice.Pull // by exchange, as long as it lasts
 }
 
-func newAttachment(e *Endpoint, session string, tools []agent.Tool, mounts []listen.Source) (*attachment, error) {
+func newAttachment(e *Endpoint, way *wayIn) (*attachment, error) {
 	sources := listen.NewRegistry(&listen.RegistryOptions{Logger: e.log})
-	for _, s := range mounts {
+	for _, s := range way.sources {
 		if err := sources.Mount(s); err != nil {
 			return nil, err
 		}
 	}
 	hub := listen.NewHub(sources, &listen.HubOptions{Logger: e.log})
-	a := &attachment{e: e, session: session, sources: sources, listed: make(chan struct{}), pulls: map[string][]*notice.Pull{}}
+	a := &attachment{e: e, session: way.session, relays: way.relays, late: way.late, sources: sources, listed: make(chan struct{}), pulls: map[string][]*notice.Pull{}}
 	a.gone, a.leave = context.WithCancel(context.Background())
 	var mounted []mcpserver.Tool
-	for _, t := range tools {
+	for _, t := range way.tools {
 		mounted = append(mounted, mount(t))
 	}
 	server, err := mcpserver.New(sources, hub, mounted, &mcpserver.Options{Name: version.Name, Logger: e.log})
@@ -72,7 +78,26 @@ func newAttachment(e *Endpoint, session string, tools []agent.Tool, mounts []lis
 		DisableLocalhostProtection: true, // the server in front checks Host and Origin
 		MaxRequestBodyBytes:        mcpserver.DefaultMaxBody,
 	})
+	a.web, a.stream = http.HandlerFunc(a.serveHTTP), http.HandlerFunc(a.serveSSE)
+	if way.seen != nil {
+		a.web, a.stream = way.seen.Handler(a.web), way.seen.Handler(a.stream)
+	}
 	return a, nil
+}
+
+// tokens are those of all its paths.
+func (a *attachment) tokens() []string {
+	return append(slices.Collect(maps.Keys(a.relays)), a.token)
+}
+
+// probing is the exchange of ourselves: nothing rides on it, and it says nothing
+// about the agent.
+const probing = "probe"
+
+// serveProbe serves ourselves.
+func (a *attachment) serveProbe(w http.ResponseWriter, r *http.Request) {
+	r.Header.Set(exchangeHeader, probing)
+	a.server.Handler().ServeHTTP(w, r)
 }
 
 // mount makes a tool of a session one of an MCP server.
@@ -97,6 +122,7 @@ func (a *attachment) close(ctx context.Context) {
 // serveHTTP serves Streamable HTTP. What rode on results of the exchange counts
 // as shown once they were written without an error, and not before.
 func (a *attachment) serveHTTP(w http.ResponseWriter, r *http.Request) {
+	r.Header.Del(exchangeHeader)
 	if a.e.inbox == nil || r.Method != http.MethodPost {
 		a.server.Handler().ServeHTTP(w, r)
 		return
@@ -126,16 +152,16 @@ func (a *attachment) serveSSE(w http.ResponseWriter, r *http.Request) {
 func (a *attachment) piggyback(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
-		if method == methodListTools && err == nil {
+		id := ""
+		if extra := req.GetExtra(); extra != nil {
+			id = extra.Header.Get(exchangeHeader)
+		}
+		if method == methodListTools && err == nil && id != probing {
 			a.once.Do(func() { close(a.listed) })
 		}
 		result, ok := res.(*mcp.CallToolResult)
 		if err != nil || !ok || a.e.inbox == nil {
 			return res, err
-		}
-		id := ""
-		if extra := req.GetExtra(); extra != nil {
-			id = extra.Header.Get(exchangeHeader)
 		}
 		if !a.open(id) {
 			return res, nil

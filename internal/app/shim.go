@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	evidence "github.com/ossicle/ossicle/attach"
@@ -26,9 +27,19 @@ type ShimOptions struct {
 	Name string
 	// Evidence gets what was seen, one JSON object a line. Nil: nobody.
 	Evidence io.Writer
+	// To is the URL of a session that takes what is seen, besides. Empty: none does.
+	To string
+	// Dir is the working directory of a command. Empty is ours.
+	Dir string
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
+
+	session *sessionLine // that To stands for
 }
+
+// EnvShim is the environment variable by which a relay of a session learns where
+// what it sees is taken: the address is a secret, and command lines are not.
+const EnvShim = "OSSICLE_SHIM"
 
 // ShimStdio relays a server that is a command on our own standard streams, until
 // it exits. Errors: *shim.ExitError with its exit code, or why it did not start.
@@ -36,10 +47,11 @@ func ShimStdio(ctx context.Context, args []string, in io.Reader, out, errw io.Wr
 	if o.Name == "" {
 		o.Name = evidence.CommandTarget(args[0])
 	}
-	secrets := append(args[1:len(args):len(args)], secretEnv(os.Environ())...)
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, EnvShim+"=") })
+	secrets := append(args[1:len(args):len(args)], secretEnv(env)...)
 	ob := o.observer(evidence.Stdio, evidence.CommandTarget(args[0]), secrets)
 	defer o.close(ctx, ob)
-	return shim.Stdio(ctx, shim.StdioOptions{Args: args, In: in, Out: out, Err: errw, Observer: ob})
+	return shim.Stdio(ctx, shim.StdioOptions{Args: args, Env: env, Dir: o.Dir, In: in, Out: out, Err: errw, Observer: ob})
 }
 
 // ShimHTTP relays the server of a URL on a loopback address until ctx ends. Ready
@@ -55,7 +67,7 @@ func ShimHTTP(ctx context.Context, target, addr string, ready func(url string) e
 	}
 	ob := o.observer(evidence.HTTP, where, secretURL(target))
 	defer o.close(ctx, ob)
-	p, err := shim.NewProxy(target, ob, o.Logger)
+	p, err := shim.NewProxy(target, ob, &shim.ProxyOptions{Logger: o.Logger})
 	if err != nil {
 		return err
 	}
@@ -71,16 +83,28 @@ func ShimHTTP(ctx context.Context, target, addr string, ready func(url string) e
 
 // observer writes down what is seen, as reports keep it.
 func (o *ShimOptions) observer(transport evidence.Transport, target string, secrets []string) *observe.Observer {
+	out := o.Evidence
+	if o.To != "" {
+		o.session = tellSession(o.To)
+		if out = o.session; o.Evidence != nil {
+			out = io.MultiWriter(o.Evidence, o.session)
+		}
+	}
 	broken := false
-	enc := json.NewEncoder(o.Evidence)
+	enc := json.NewEncoder(out)
 	sink := func(e evidence.Evidence) {
 		e, ok := e.Safe()
-		if o.Evidence == nil || broken || !ok {
+		if out == nil || broken || !ok {
 			return
 		}
 		broken = enc.Encode(e) != nil
 	}
-	ob := observe.New(sink, &observe.Options{Server: o.Name, Sanitizer: evidence.NewSanitizer(secrets...), Logger: o.Logger})
+	opts := &observe.Options{Server: o.Name, Sanitizer: evidence.NewSanitizer(secrets...), Logger: o.Logger, SlowAfter: stalledAfter}
+	var ob *observe.Observer
+	if o.session != nil { // who waits for a session to open wants to know
+		opts.Slow = func() { ob.Report(evidence.Evidence{Kind: evidence.SessionBlocked}) }
+	}
+	ob = observe.New(sink, opts)
 	// What stands behind the shim is configured for whoever talks to it.
 	ob.Report(evidence.Evidence{Kind: evidence.ServerResolved, Detail: evidence.Detail{Transport: transport, Target: target}})
 	return ob
@@ -88,6 +112,9 @@ func (o *ShimOptions) observer(transport evidence.Transport, target string, secr
 
 func (o *ShimOptions) close(ctx context.Context, ob *observe.Observer) {
 	ob.Close()
+	if o.session != nil {
+		o.session.close()
+	}
 	if n := ob.Dropped(); n > 0 && o.Logger != nil {
 		o.Logger.WarnContext(ctx, "evidence is not complete", logattr.Count(int(n)))
 	}

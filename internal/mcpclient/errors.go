@@ -131,6 +131,12 @@ func (e *EndlessError) Error() string {
 		e.Method, e.Server, e.Pages, e.Entries, maxPages, maxEntries)
 }
 
+// Answered reports whether an error is what a server itself answered to a request.
+func Answered(err error) bool {
+	_, ok := serverError(err)
+	return ok
+}
+
 // serverError finds the error that a server answered with. The SDK uses the
 // same type for failures of its own.
 func serverError(err error) (*jsonrpc.Error, bool) {

@@ -29,6 +29,7 @@ type serverJSON struct {
 	HTTPURL   string            `json:"httpUrl"` // Gemini CLI: Streamable HTTP
 	ServerURL string            `json:"serverUrl"`
 	Headers   map[string]string `json:"headers"`
+	Attach    Attach            `json:"attach"` // ours: who connects
 	Disabled  bool              `json:"disabled"`
 	Enabled   *bool             `json:"enabled"`
 }
@@ -114,7 +115,7 @@ func parseEntry(name string, raw []byte, getenv func(string) (string, bool)) (sp
 	if j.Disabled || (j.Enabled != nil && !*j.Enabled) {
 		return Spec{}, false, nil
 	}
-	spec = Spec{Name: name, Command: j.Command, Args: j.Args, Env: j.Env, Dir: j.Cwd, Headers: j.Headers}
+	spec = Spec{Name: name, Command: j.Command, Args: j.Args, Env: j.Env, Dir: j.Cwd, Headers: j.Headers, Attach: j.Attach}
 	if spec.Transport, err = transportOf(j); err != nil {
 		return Spec{}, false, fmt.Errorf("server %q: %w", name, err)
 	}

@@ -27,6 +27,20 @@ const (
 	SSE   Transport = "sse"   // HTTP+SSE of 2024, for old servers
 )
 
+// Attach says who connects to a server that is configured for an agent.
+type Attach string
+
+// Who connects: ossicle, and the agent reaches the server through its tools; or
+// the agent itself; or each of them.
+const (
+	ByOssicle Attach = "ossicle" // the default
+	ByAgent   Attach = "agent"
+	ByBoth    Attach = "both"
+)
+
+// ToAgent reports whether the agent is handed the server.
+func (a Attach) ToAgent() bool { return a == ByAgent || a == ByBoth }
+
 // Spec says how to reach one server. Command, Args, Env and Dir are for stdio,
 // URL and Headers for the others.
 type Spec struct {
@@ -40,6 +54,8 @@ type Spec struct {
 
 	URL     string
 	Headers map[string]string // added to every request; secrets, never logged
+
+	Attach Attach // empty is ByOssicle
 }
 
 // Normalize fills in the transport and checks the rest.
@@ -52,6 +68,11 @@ func (s Spec) Normalize() (Spec, error) {
 		if s.URL != "" {
 			s.Transport = HTTP
 		}
+	}
+	switch s.Attach {
+	case "", ByOssicle, ByAgent, ByBoth:
+	default:
+		return s, fmt.Errorf("server %q: attach %q: use ossicle, agent or both", s.Name, s.Attach)
 	}
 	switch {
 	case s.Command != "" && s.URL != "":

@@ -36,22 +36,38 @@ var ErrTarget = errors.New("it has to be an http or https URL")
 // Proxy relays an MCP server on HTTP. It is an http.Handler.
 type Proxy struct {
 	target *url.URL
-	o      *observe.Observer
+	seen   *observe.Observer
+	o      ProxyOptions
 	log    *slog.Logger
-	seen   http.Handler
+	next   http.Handler
 	base   *http.Transport
 }
 
-// NewProxy relays the server of a URL. The caller closes it. A nil log is silent.
-func NewProxy(target string, o *observe.Observer, log *slog.Logger) (*Proxy, error) {
+// ProxyOptions refine a Proxy. The zero value is the default.
+type ProxyOptions struct {
+	// Prefix is a path that stands for the server's URL here, with its query: other
+	// paths of the server are found below. Empty: each path is found under itself.
+	Prefix string
+	// Header is set on every request to the server, in place of what a client sends
+	// under the same names.
+	Header http.Header
+	// Logger takes the log. Nil discards.
+	Logger *slog.Logger
+}
+
+// NewProxy relays the server of a URL. The caller closes it.
+func NewProxy(target string, seen *observe.Observer, o *ProxyOptions) (*Proxy, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("relay %s: %w", attach.NetworkTarget(target), ErrTarget)
 	}
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	p := &Proxy{target: u, seen: seen}
+	if o != nil {
+		p.o = *o
 	}
-	p := &Proxy{target: u, o: o, log: log}
+	if p.log = p.o.Logger; p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
 	p.base = &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: dialTime}).DialContext,
@@ -61,18 +77,23 @@ func NewProxy(target string, o *observe.Observer, log *slog.Logger) (*Proxy, err
 		MaxIdleConnsPerHost: maxIdle,
 		IdleConnTimeout:     idleTime,
 	}
-	p.seen = o.Handler(&httputil.ReverseProxy{
-		Rewrite: p.rewrite, Transport: p.base, FlushInterval: -1, BufferPool: &buffers{}, ErrorHandler: p.fail,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	p.next = seen.Handler(&httputil.ReverseProxy{
+		Rewrite: p.rewrite, ModifyResponse: p.place, Transport: p.base, FlushInterval: -1, BufferPool: &buffers{}, ErrorHandler: p.fail,
+		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	})
 	return p, nil
 }
 
 // Path is the path, with the query, at which the server's URL is found here.
-func (p *Proxy) Path() string { return p.target.RequestURI() }
+func (p *Proxy) Path() string {
+	if p.o.Prefix != "" {
+		return p.o.Prefix
+	}
+	return p.target.RequestURI()
+}
 
 // ServeHTTP implements http.Handler.
-func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.seen.ServeHTTP(w, r) }
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.next.ServeHTTP(w, r) }
 
 // Close closes idle connections to the server.
 func (p *Proxy) Close() { p.base.CloseIdleConnections() }
@@ -86,6 +107,12 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Set("Origin", p.target.Scheme+"://"+p.target.Host)
 	}
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // also where it is not well formed
+	if p.o.Prefix != "" {
+		p.into(r.Out)
+	}
+	for name, values := range p.o.Header {
+		r.Out.Header[name] = values
+	}
 	if p.target.User != nil && r.Out.Header.Get("Authorization") == "" {
 		password, _ := p.target.User.Password()
 		r.Out.SetBasicAuth(p.target.User.Username(), password)
@@ -96,14 +123,14 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 // that has gone.
 func (p *Proxy) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil {
-		p.o.Failed(reasonOf(err), err.Error())
-		p.log.WarnContext(r.Context(), "server not reached", logattr.Reason(string(reasonOf(err))))
+		p.seen.Failed(Reason(err), err.Error())
+		p.log.WarnContext(r.Context(), "server not reached", logattr.Reason(string(Reason(err))))
 	}
-	http.Error(w, "the server behind this relay could not be reached: "+reasonOf(err).Text(), http.StatusBadGateway)
+	http.Error(w, "the server behind this relay could not be reached: "+Reason(err).Text(), http.StatusBadGateway)
 }
 
-// reasonOf says why a server could not be reached.
-func reasonOf(err error) attach.Reason {
+// Reason says why a server could not be reached.
+func Reason(err error) attach.Reason {
 	var (
 		timeout net.Error
 		cert    *tls.CertificateVerificationError

@@ -28,6 +28,7 @@ const (
 type StdioOptions struct {
 	Args []string // program and arguments
 	Env  []string // the whole environment; nil inherits ours
+	Dir  string   // working directory; empty is ours
 	// In and Out are the host's end. In is closed at the end, if it can be: a read
 	// that no close interrupts is left to the end of the process.
 	In  io.Reader
@@ -53,7 +54,7 @@ func (e *ExitError) Unwrap() error { return e.Err }
 // server could not be started.
 func Stdio(ctx context.Context, o StdioOptions) error {
 	pipe := o.Observer.Pipe(rand.Text())
-	p, err := process.Start(process.Options{Args: o.Args, Env: o.Env, Stderr: o.Err})
+	p, err := process.Start(process.Options{Args: o.Args, Env: o.Env, Dir: o.Dir, Stderr: o.Err})
 	if err != nil {
 		o.report(spawnReason(err), err.Error())
 		return fmt.Errorf("run server: %w", err)
