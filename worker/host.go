@@ -23,6 +23,7 @@ const (
 	DefaultHandshakeRate = 2000 // a second
 	DefaultMaxCalls      = 256  // under way in a session
 	DefaultLease         = 15 * time.Second
+	DefaultDrainBudget   = 20 * time.Second
 	storeTimeout         = 5 * time.Second
 	// teardownTries and teardownPause bound the attempts to delete a sandbox; the
 	// cluster's own deadline is the insurance behind them.
@@ -82,6 +83,9 @@ type HostOptions struct {
 	HandshakeRate float64
 	// MaxCalls bounds the calls under way in a session.
 	MaxCalls int
+	// DrainBudget bounds how long Drain waits for the calls of a session, and is at
+	// most DefaultDrainBudget.
+	DrainBudget time.Duration
 }
 
 func (o *HostOptions) orDefaults() HostOptions {
@@ -98,6 +102,9 @@ func (o *HostOptions) orDefaults() HostOptions {
 	out.HandshakeRate = cmp.Or(out.HandshakeRate, DefaultHandshakeRate)
 	out.MaxCalls = cmp.Or(out.MaxCalls, DefaultMaxCalls)
 	out.Lease = cmp.Or(out.Lease, DefaultLease)
+	if out.DrainBudget <= 0 || out.DrainBudget > DefaultDrainBudget {
+		out.DrainBudget = DefaultDrainBudget
+	}
 	if out.MCPVersions == nil {
 		out.MCPVersions = []string{MCPVersion}
 	}

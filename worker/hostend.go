@@ -231,7 +231,7 @@ func (m *hostMachine) drain(now time.Time) {
 	switch m.rec.State {
 	case StateReleasing: // its end is near and bounded
 	case StateRunning:
-		m.drainEnd = now.Add(drainBudget)
+		m.drainEnd = now.Add(m.patience)
 		m.arm(timerDrain, m.bound, m.drainEnd)
 	default:
 		m.closeAll(CloseDraining, "the host is draining")

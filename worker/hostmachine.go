@@ -29,8 +29,9 @@ type hostMachine struct {
 	pending    Reason // a release that waits for them
 	windDown   bool
 	draining   bool
-	drainEnd   time.Time // when a session that is busy all the time must go
-	gone       bool      // the session is another host's
+	patience   time.Duration // with calls, while draining
+	drainEnd   time.Time     // when a session that is busy all the time must go
+	gone       bool          // the session is another host's
 	out        []hostAction
 }
 
@@ -39,7 +40,7 @@ type candidate struct{ ch channelID }
 // newHostMachine resumes a record, as new or as another process left it, and
 // returns the waits to arm.
 func newHostMachine(rec Record, image string, mcp []string, now time.Time) (*hostMachine, []hostAction) {
-	m := &hostMachine{rec: rec.clone(), image: image, mcp: mcp, armed: timers{}, majors: map[channelID]int{}}
+	m := &hostMachine{rec: rec.clone(), image: image, mcp: mcp, armed: timers{}, majors: map[channelID]int{}, patience: DefaultDrainBudget}
 	m.rec.Versions.Host, m.rec.Versions.HostImage = ChannelVersion, image
 	switch rec.State {
 	case StateReleased, StateFailed:

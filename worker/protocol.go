@@ -92,8 +92,6 @@ const (
 	// upper bounds: the delay is drawn from the upper half of the interval.
 	backoffLeast = time.Second
 	backoffMost  = 10 * time.Second
-	// drainBudget bounds how long a draining host waits for calls to end.
-	drainBudget = 20 * time.Second
 	// maxCandidates bounds how many unproven connections a session has.
 	maxCandidates = 4
 )

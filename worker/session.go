@@ -60,6 +60,7 @@ func newSession(h *Host, rec Record, owned bool) *Session {
 	defer s.mu.Unlock()
 	var acts []hostAction
 	s.m, acts = newHostMachine(rec, h.o.Image, h.o.MCPVersions, time.Now())
+	s.m.patience = h.o.DrainBudget
 	s.execute(acts)
 	return s
 }
