@@ -23,11 +23,14 @@ type boxSpec struct {
 
 // boxDriver makes the sandboxes of one profile.
 type boxDriver struct {
-	tier    string // how well it keeps what is in it
-	reason  string // why not better; may be empty
-	control string // the URL that its workers dial
+	tier    string   // how well it keeps what is in it
+	reason  string   // why not better; may be empty
+	about   string   // the tier and what bounds it, in a line
+	gaps    []string // what it does not keep
+	control string   // the URL that its workers dial
 	create  func(context.Context, boxSpec) error
 	remove  func(ctx context.Context, session string) error
+	kill    func(ctx context.Context, session string) error // remove, without a moment for the worker to exit
 	close   func(context.Context) error
 }
 

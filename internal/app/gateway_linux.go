@@ -26,8 +26,12 @@ func (g *WorkerGateway) newLocal(ctx context.Context, p *config.Sandbox) (*boxDr
 	if err != nil {
 		return nil, err
 	}
+	tier, plain := sandbox.Tier(p.Tier), p.Driver == config.DriverPlain
+	if plain {
+		tier = sandbox.Plain
+	}
 	local, err := sandbox.NewLocal(ctx, filepath.Join(g.dir, "boxes-"+p.Name), g.socket, program, &sandbox.LocalOptions{
-		Logger: g.log, AllowPlain: p.Driver == config.DriverPlain,
+		Logger: g.log, Tier: tier, AllowPlain: plain, Audit: g.trail,
 		Workspace: int64(p.Limits.Disk), Memory: int64(p.Limits.Memory), Processes: p.Limits.Processes,
 		Exited: func(session string, e sandbox.Exit) { g.exited(session, exitDetail(e)) },
 	})
@@ -41,11 +45,11 @@ func (g *WorkerGateway) newLocal(ctx context.Context, p *config.Sandbox) (*boxDr
 	}
 	probe := local.Probe()
 	return &boxDriver{
-		tier: string(probe.Tier), reason: probe.Reason, control: "unix://" + g.socket,
+		tier: string(probe.Tier), reason: probe.Reason, about: probe.String(), gaps: probe.Gaps, control: "unix://" + g.socket,
 		create: func(ctx context.Context, b boxSpec) error {
 			return local.Create(ctx, sandbox.Spec{Session: b.session, Env: b.env, Token: b.token})
 		},
-		remove: local.Delete, close: local.Close,
+		remove: local.Delete, kill: local.Kill, close: local.Close,
 	}, nil
 }
 

@@ -100,7 +100,9 @@ func (r *sandboxRun) release(ctx context.Context, before error) (worker.Record, 
 	defer cancel()
 	if before != nil && !r.session.Record().EverRan {
 		// Nothing in it is worth a wait: its end is a failure, with what is known of it.
-		before = errors.Join(before, r.gateway.Delete(ctx, r.session.ID()))
+		if d := r.gateway.made(r.o.Profile); d != nil {
+			before = errors.Join(before, d.kill(ctx, r.session.ID()))
+		}
 		return r.session.Record(), before
 	}
 	rec, err := r.session.Release(ctx, worker.ReasonExplicit)

@@ -26,6 +26,12 @@ const (
 	DriverPlain      = "plain"      // on this machine, without a sandbox
 )
 
+// Tiers of sandboxes of this machine, best first. Without any there is DriverPlain.
+const (
+	TierBubblewrap = "bubblewrap"
+	TierLandlock   = "landlock"
+)
+
 // Bounds of limits: less does not start a worker.
 const (
 	minSandboxMemory    = 64 << 20 // bytes
@@ -39,6 +45,7 @@ type Sandbox struct {
 	worker.Profile
 
 	Driver string
+	Tier   string // the only one that will do, with DriverLocal; empty is the best that there is
 	Limits SandboxLimits
 	Image  string // of the worker, for DriverKubernetes
 	// Namespace, Context and RuntimeClass are those of the cluster; empty is its
@@ -60,6 +67,7 @@ type SandboxLimits struct {
 // sandbox is the shape of a profile in the file.
 type sandbox struct {
 	Driver           string         `yaml:"driver"`
+	Tier             string         `yaml:"tier"`
 	Tools            []string       `yaml:"tools"`
 	Budgets          sandboxBudgets `yaml:"budgets"`
 	Dial             *time.Duration `yaml:"dial"`
@@ -129,7 +137,7 @@ func (s *sandbox) build(name string, line int) (Sandbox, error) {
 		p.TerminationGrace = *s.TerminationGrace
 	}
 	out := Sandbox{
-		Profile: p, Driver: cmp.Or(s.Driver, DriverLocal), Limits: s.Limits, Image: s.Image, Namespace: s.Namespace, Context: s.Context,
+		Profile: p, Driver: cmp.Or(s.Driver, DriverLocal), Tier: s.Tier, Limits: s.Limits, Image: s.Image, Namespace: s.Namespace, Context: s.Context,
 		RuntimeClass: s.RuntimeClass, Line: line,
 	}
 	return out, s.check(&out)
@@ -144,6 +152,8 @@ func (s *sandbox) check(out *Sandbox) error {
 	}
 	need(sandboxName.MatchString(out.Name), "the name %q: use up to 32 lower-case letters, digits and dashes", out.Name)
 	need(slices.Contains([]string{DriverLocal, DriverKubernetes, DriverPlain}, out.Driver), "driver %q: use %s, %s or %s", out.Driver, DriverLocal, DriverKubernetes, DriverPlain)
+	need(out.Tier == "" || out.Driver == DriverLocal && slices.Contains([]string{TierBubblewrap, TierLandlock}, out.Tier),
+		"tier %q: use %s or %s, with the driver %s", out.Tier, TierBubblewrap, TierLandlock, DriverLocal)
 	cluster := out.Driver == DriverKubernetes
 	need(cluster == (out.Image != ""), "image: a profile of the driver %s needs one, and others have none", DriverKubernetes)
 	// The time to pull and start is that image's own (PRO-2).

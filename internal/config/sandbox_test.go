@@ -83,6 +83,8 @@ func TestSandboxMistakes(t *testing.T) {
 		{"killed in its flush", "sandboxes: {bad: {termination_grace: 34s}}", "terminationGracePeriodSeconds must be at least"},
 		{"negative", "sandboxes: {bad: {budgets: {max_exec: -1s}}}", "maxExecSeconds must be positive"},
 		{"driver", "sandboxes: {bad: {driver: docker}}", `driver "docker"`},
+		{"tier", "sandboxes: {bad: {tier: chroot}}", `tier "chroot"`},
+		{"tier of a plain one", "sandboxes: {bad: {driver: plain, tier: landlock}}", `tier "landlock"`},
 		{"image of a local one", "sandboxes: {bad: {image: x}}", "image: "},
 		{"namespace of a local one", "sandboxes: {bad: {namespace: x}}", "go with the driver kubernetes"},
 		{"name", "sandboxes: {Bad_Name: {}}", `the name "Bad_Name"`},
