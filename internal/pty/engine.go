@@ -63,9 +63,6 @@ type Options struct {
 	Kind Kind
 	// Env is the program's environment before StartOptions.Env; nil inherits ours.
 	Env []string
-	// Evidence takes what becomes of the MCP servers, in order. It returns
-	// quickly. Nil is nobody.
-	Evidence func(attach.Evidence)
 	// StartWait bounds the wait for the program's first picture.
 	StartWait time.Duration
 	// Still is for how long the screen must show the same before a prompt is typed;
@@ -89,9 +86,6 @@ func (o *Options) withDefaults(command []string) Options {
 	if d.Logger == nil {
 		d.Logger = slog.New(slog.DiscardHandler)
 	}
-	if d.Evidence == nil {
-		d.Evidence = func(attach.Evidence) {}
-	}
 	d.Kind = cmp.Or(d.Kind, KindOf(command))
 	d.StartWait = cmp.Or(max(0, d.StartWait), DefaultStartWait)
 	d.Still = cmp.Or(max(0, d.Still), DefaultStill)
@@ -107,6 +101,7 @@ type Engine struct {
 	command []string
 	o       Options
 	log     *slog.Logger
+	saw     func(attach.Evidence) // set by Start
 
 	mu      sync.Mutex
 	started bool
@@ -139,13 +134,23 @@ func (e *Engine) Start(ctx context.Context, so agent.StartOptions, sink agent.Si
 	if err := e.claim(); err != nil {
 		return agent.Info{}, err
 	}
+	servers := so.MCPServers
+	e.saw = func(attach.Evidence) {}
+	if so.Attachment != nil {
+		e.saw = so.Attachment.Saw
+		var err error
+		if servers, err = so.Attachment.Servers(ctx); err != nil {
+			close(e.gone)
+			return agent.Info{}, err
+		}
+	}
 	info := agent.Info{Name: filepath.Base(e.command[0]), Protocol: "terminal"}
 	env := e.o.Env
 	if env == nil {
 		env = os.Environ()
 	}
 	dir := filepath.Join(os.TempDir(), "ossicle-"+randomName())
-	plan := e.plan(so.MCPServers, dir, slices.Concat(env, so.Env))
+	plan := e.plan(servers, dir, slices.Concat(env, so.Env))
 	info.Injected = plan.Decided
 	sink(agent.Progress{What: "starting " + info.Name})
 	err := e.launch(ctx, so.Dir, plan, slices.Concat(env, so.Env, plan.Env), dir, sink)
@@ -361,6 +366,15 @@ func (e *Engine) Close() error {
 	<-e.gone
 	e.wg.Wait()
 	return nil
+}
+
+// Stderr is what is recent of the program's output: what the screen shows. Live
+// says that it runs.
+func (e *Engine) Stderr() (text string, live bool) {
+	e.mu.Lock()
+	live = e.child != nil && e.exit == nil
+	e.mu.Unlock()
+	return e.term.Text(), live
 }
 
 // dead returns why there is no program, after gone is closed.

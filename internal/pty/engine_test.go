@@ -34,6 +34,7 @@ type lab struct {
 	dir  string
 
 	mu       sync.Mutex
+	servers  []agent.MCPServer
 	events   []agent.Event
 	evidence []attach.Evidence
 }
@@ -46,11 +47,6 @@ func newLab(t *testing.T, child string, o *Options, args ...string) *lab {
 		o = quick()
 	}
 	o.Env = append(os.Environ(), envChild+"="+child)
-	o.Evidence = func(e attach.Evidence) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.evidence = append(l.evidence, e)
-	}
 	l.Engine = New(l.term, append([]string{os.Args[0]}, args...), o)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -58,11 +54,24 @@ func newLab(t *testing.T, child string, o *Options, args ...string) *lab {
 
 func (l *lab) start(servers ...agent.MCPServer) agent.Info {
 	l.t.Helper()
-	info, err := l.Start(l.t.Context(), agent.StartOptions{Dir: l.dir, MCPServers: servers}, l.sink)
+	l.servers = servers
+	info, err := l.Start(l.t.Context(), agent.StartOptions{Dir: l.dir, Attachment: l}, l.sink)
 	if err != nil {
 		l.t.Fatalf("%v; the screen shows:\n%s", err, l.term.Text())
 	}
 	return info
+}
+
+// The lab is told what becomes of the servers.
+
+func (l *lab) Servers(context.Context) ([]agent.MCPServer, error) { return l.servers, nil }
+func (l *lab) Decided([]agent.Injected)                           {}
+func (l *lab) Answered(string, error)                             {}
+func (l *lab) Busy() bool                                         { return false }
+func (l *lab) Saw(e attach.Evidence) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.evidence = append(l.evidence, e)
 }
 
 func (l *lab) sink(e agent.Event) {
@@ -362,12 +371,18 @@ func TestFailedStart(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "dies", nil)
 	_, err := l.Start(t.Context(), agent.StartOptions{Dir: l.dir}, l.sink)
+	told := 0
+	if err == nil { // a busy machine saw its picture before its end
+		<-l.gone
+		_, err = l.Turn(t.Context(), say("x"))
+		told = 1
+	}
 	var exit *agent.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(exit.Stderr, "no such model") {
 		t.Errorf("got %v", err)
 	}
-	if n := l.count(func(e agent.Event) bool { _, ok := e.(agent.Exited); return ok }); n != 0 {
-		t.Errorf("the error was told as an event too")
+	if n := l.count(func(e agent.Event) bool { _, ok := e.(agent.Exited); return ok }); n != told {
+		t.Errorf("%d deaths, not %d", n, told)
 	}
 }
 
@@ -436,7 +451,7 @@ func TestServersAreMaterialized(t *testing.T) {
 		agent.MCPServer{Name: "m", HTTP: "http://127.0.0.1:1/mcp/secret", Headers: []agent.Header{{Name: "A", Value: "a ${HOME}"}}},
 		agent.MCPServer{Name: "nothing"},
 	)
-	want := []agent.Injected{{Server: "m", Transport: "http"}, {Server: "nothing", Reason: "no_transport"}}
+	want := []agent.Injected{{Server: "m", Transport: "http", Assumed: true}, {Server: "nothing", Reason: "no_transport"}}
 	if !slices.Equal(info.Injected, want) {
 		t.Errorf("got %+v", info.Injected)
 	}
@@ -493,7 +508,8 @@ func TestServersThatAreNotMaterialized(t *testing.T) {
 	o.Kind = Codex
 	missing := newLab(t, "plain", o)
 	missing.command = []string{"/nowhere/codex"}
-	if _, err := missing.Start(t.Context(), agent.StartOptions{Dir: missing.dir, MCPServers: []agent.MCPServer{server}}, missing.sink); err == nil {
+	missing.servers = []agent.MCPServer{server}
+	if _, err := missing.Start(t.Context(), agent.StartOptions{Dir: missing.dir, Attachment: missing}, missing.sink); err == nil {
 		t.Error("it started")
 	}
 	kinds(t, missing, "server_delivered m http ", "session_error   spawn_failed")

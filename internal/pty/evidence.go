@@ -20,7 +20,7 @@ func (e *Engine) plan(servers []agent.MCPServer, dir string, env []string) Plan 
 		e.decided(p)
 		return p
 	}
-	p, err := strategy.Plan(Request{Servers: servers, Dir: dir, Env: env, ReadFile: readBounded})
+	p, err := strategy.Plan(Request{Servers: servers, Dir: dir, Env: env, ReadFile: readBounded, ReadDir: readNames})
 	if err == nil {
 		err = p.materialize(dir)
 	}
@@ -36,7 +36,7 @@ func (e *Engine) plan(servers []agent.MCPServer, dir string, env []string) Plan 
 func unwritten(decided []agent.Injected) []agent.Injected {
 	for i := range decided {
 		if decided[i].Transport != "" {
-			decided[i].Transport, decided[i].Reason = "", string(attach.ReasonMaterializeFailed)
+			decided[i].Transport, decided[i].Reason, decided[i].Assumed = "", string(attach.ReasonMaterializeFailed), false
 		}
 	}
 	return decided
@@ -46,6 +46,9 @@ func (e *Engine) decided(p Plan) {
 	for _, d := range p.Decided {
 		ev := attach.Evidence{Server: d.Server, Kind: attach.ServerDelivered}
 		ev.Transport, ev.Reason = attach.Transport(d.Transport), attach.Reason(d.Reason)
+		if d.Assumed {
+			ev.Capability = attach.Assumed
+		}
 		switch {
 		case ev.Reason == attach.ReasonMaterializeFailed:
 			ev.Kind = attach.ServerError
@@ -74,7 +77,7 @@ func (e *Engine) failed(reason attach.Reason, err error) {
 
 func (e *Engine) tell(ev attach.Evidence) {
 	ev.OccurredAt = time.Now()
-	e.o.Evidence(ev)
+	e.saw(ev)
 }
 
 // maxSettings bounds a file of somebody else's configuration, in bytes.
@@ -89,6 +92,15 @@ func readBounded(path string) ([]byte, error) {
 		return nil, os.ErrInvalid
 	}
 	return os.ReadFile(path)
+}
+
+func readNames(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
 }
 
 func randomName() string { return strings.ToLower(rand.Text()) }

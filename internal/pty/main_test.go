@@ -62,7 +62,7 @@ func child(name string) {
 	case "deaf": // to hangups
 		signal.Ignore(syscall.SIGHUP, syscall.SIGTERM)
 		fmt.Print("ready\r\n")
-		select {}
+		time.Sleep(time.Hour)
 	case "jobs": // a job in a group of its own, as shells have them
 		cmd := exec.Command("sleep", "600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -70,14 +70,14 @@ func child(name string) {
 			fmt.Print(err)
 		}
 		fmt.Printf("pids %d %d \r\n", os.Getpid(), cmd.Process.Pid)
-		select {}
+		time.Sleep(time.Hour)
 	case "flood":
 		line := strings.Repeat("x", 1000) + "\r\n"
 		for range 4096 {
 			fmt.Print(line)
 		}
 		fmt.Print("DONE\r\n")
-		select {}
+		time.Sleep(time.Hour)
 	case "dies":
 		fmt.Print("no such model\r\n")
 		os.Exit(7)
@@ -94,7 +94,7 @@ func child(name string) {
 			got += string(buf[:n])
 		}
 		fmt.Printf("\r\nheard %q", got)
-		select {}
+		time.Sleep(time.Hour)
 	case "shows":
 		fmt.Printf("args %q\r\n", os.Args[1:])
 		for _, e := range os.Environ() {
@@ -109,7 +109,7 @@ func child(name string) {
 				fmt.Printf("file %v\r\n", info.Mode())
 			}
 		}
-		select {}
+		time.Sleep(time.Hour)
 	}
 }
 

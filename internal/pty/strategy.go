@@ -30,8 +30,9 @@ type Request struct {
 	// Env is the environment of the program without the plan: what a person has set
 	// there is kept.
 	Env []string
-	// ReadFile reads a file that a person, or an administrator, may have.
+	// ReadFile and ReadDir read what a person has; ReadDir returns names.
 	ReadFile func(path string) ([]byte, error)
+	ReadDir  func(path string) ([]string, error)
 }
 
 // Plan is how a program is started.
@@ -39,6 +40,7 @@ type Plan struct {
 	Args  []string // more arguments
 	Env   []string // "KEY=value", on top
 	Files []File
+	Links []Link
 	// Decided says, for each server in order, by which transport the program gets
 	// it, or why not: an attach.Reason.
 	Decided []agent.Injected
@@ -46,8 +48,14 @@ type Plan struct {
 
 // File is one of a plan's files, for the program's user alone.
 type File struct {
-	Name string // within Request.Dir
+	Name string // within Request.Dir, a local path
 	Data []byte
+}
+
+// Link stands in the plan's directory for something of a person's.
+type Link struct {
+	Name   string // within Request.Dir, a local path
+	Target string
 }
 
 // StrategyOf returns the strategy of a kind, nil if there is none.
@@ -100,9 +108,10 @@ func choose(servers []agent.MCPServer, takes ...attach.Transport) (all []chosen,
 				reason = attach.ReasonDuplicateName
 			}
 		}
-		if d.Reason = string(reason); reason == "" {
+		d.Reason, d.Assumed = string(reason), reason == attach.ReasonUnsupportedAssumed
+		if reason == "" {
 			names[c.name] = true
-			d.Transport = string(c.by)
+			d.Transport, d.Assumed = string(c.by), true
 			all = append(all, c)
 		}
 		decided = append(decided, d)
@@ -218,15 +227,34 @@ func (p Plan) materialize(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	for _, f := range p.Files {
-		if f.Name != filepath.Base(f.Name) {
-			return fmt.Errorf("write %s: %w", f.Name, fs.ErrInvalid)
+	for _, l := range p.Links {
+		path, err := within(dir, l.Name)
+		if err == nil {
+			err = os.Symlink(l.Target, path)
 		}
-		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
+		if err != nil {
+			return err
+		}
+	}
+	for _, f := range p.Files {
+		path, err := within(dir, f.Name)
+		if err == nil {
+			err = os.WriteFile(path, f.Data, 0o600)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// within makes the directory of a local path.
+func within(dir, name string) (string, error) {
+	if !filepath.IsLocal(name) {
+		return "", fmt.Errorf("write %s: %w", name, fs.ErrInvalid)
+	}
+	path := filepath.Join(dir, name)
+	return path, os.MkdirAll(filepath.Dir(path), 0o700)
 }
 
 // readOptional reads a file; without one there is nothing.

@@ -38,7 +38,7 @@ func (codexStrategy) Plan(r Request) (Plan, error) {
 		command, passed, ok := v.wrap(s.Command, pairs(s.Env))
 		if !ok {
 			i := slices.IndexFunc(p.Decided, func(d agent.Injected) bool { return d.Server == s.Name && d.Transport != "" })
-			p.Decided[i].Transport, p.Decided[i].Reason = "", string(attach.ReasonMaterializeFailed)
+			p.Decided[i] = agent.Injected{Server: s.Name, Reason: string(attach.ReasonMaterializeFailed)}
 			continue
 		}
 		set("command", tomlString(command[0]))

@@ -1,25 +1,29 @@
 package pty
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
-	"runtime"
+	"slices"
 
 	"github.com/ossicle/ossicle/attach"
 )
 
-// geminiStrategy gives Gemini CLI its servers as defaults of the system, the lowest
-// of its layers: a person's settings and an administrator's stand above them, and
-// defaults that exist are part of ours. It expands "$NAME" and "${NAME}" in every
-// value.
+// geminiStrategy gives Gemini CLI another home for its own files: its settings with
+// the servers added, and everything else of the person's by links. There is no
+// option, and what it calls the system's settings must belong to root. It expands
+// "$NAME" and "${NAME}" in every value.
 type geminiStrategy struct{}
 
 const (
-	geminiDefaults = "GEMINI_CLI_SYSTEM_DEFAULTS_PATH"
-	geminiSettings = "GEMINI_CLI_SYSTEM_SETTINGS_PATH"
-	settingsFile   = "settings.json"
-	defaultsFile   = "system-defaults.json"
+	geminiHome   = "GEMINI_CLI_HOME"
+	geminiDir    = ".gemini"
+	settingsFile = "settings.json"
 )
+
+// geminiBeside are what Gemini CLI looks for in the home beside its directory.
+var geminiBeside = []string{".agents", ".env"}
 
 // Plan implements Strategy.
 func (geminiStrategy) Plan(r Request) (Plan, error) {
@@ -28,35 +32,45 @@ func (geminiStrategy) Plan(r Request) (Plan, error) {
 	if len(servers) == 0 {
 		return p, nil
 	}
+	home, _ := lookup(r.Env, geminiHome)
+	if home == "" {
+		home, _ = lookup(r.Env, "HOME")
+	}
+	if !filepath.IsAbs(home) {
+		return p, errors.New("find the home of Gemini CLI: HOME is no absolute path")
+	}
 	v, entries := &variables{}, map[string]any{}
 	for _, s := range servers {
 		entries[s.name] = v.gemini(s, "$")
 	}
-	old, err := readOptional(r.ReadFile, geminiDefaultsPath(r.Env))
+	own := filepath.Join(home, geminiDir)
+	old, err := readOptional(r.ReadFile, filepath.Join(own, settingsFile))
 	if err != nil {
-		return p, fmt.Errorf("read the system's defaults: %w", err)
+		return p, fmt.Errorf("read settings: %w", err)
 	}
 	text, err := merge(old, "mcpServers", entries)
 	if err != nil {
-		return p, fmt.Errorf("read the system's defaults: %w", err)
+		return p, fmt.Errorf("read settings: %w", err)
 	}
-	p.Env = append(v.env, geminiDefaults+"="+filepath.Join(r.Dir, settingsFile))
-	p.Files = []File{{settingsFile, text}}
+	names, err := r.ReadDir(own)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("read settings: %w", err)
+	}
+	for _, name := range names {
+		if name != settingsFile {
+			p.Links = append(p.Links, Link{filepath.Join(geminiDir, name), filepath.Join(own, name)})
+		}
+	}
+	beside, _ := r.ReadDir(home) // where there is none nothing is missed
+	for _, name := range geminiBeside {
+		if !slices.Contains(beside, name) {
+			continue
+		}
+		p.Links = append(p.Links, Link{name, filepath.Join(home, name)})
+	}
+	p.Env = append(v.env, geminiHome+"="+r.Dir)
+	p.Files = []File{{filepath.Join(geminiDir, settingsFile), text}}
 	return p, nil
-}
-
-// geminiDefaultsPath is where Gemini CLI would look for its defaults.
-func geminiDefaultsPath(env []string) string {
-	if path, _ := lookup(env, geminiDefaults); path != "" {
-		return path
-	}
-	if path, _ := lookup(env, geminiSettings); path != "" {
-		return filepath.Join(filepath.Dir(path), defaultsFile)
-	}
-	if runtime.GOOS == "darwin" {
-		return filepath.Join("/Library/Application Support/GeminiCli", defaultsFile)
-	}
-	return filepath.Join("/etc/gemini-cli", defaultsFile)
 }
 
 // gemini is an entry as Gemini CLI and Qwen Code take it.
