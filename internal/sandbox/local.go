@@ -206,10 +206,10 @@ func (l *Local) command(b *box, s Spec, token string) (args, env []string, err e
 		limits = append(limits, fmt.Sprintf("--data=%d", l.o.Memory))
 	}
 	if l.probe.Tier == Bubblewrap {
-		limits = append(limits, fmt.Sprintf("--nproc=%d", l.o.Processes), "--", insideWorker)
+		limits = append(limits, fmt.Sprintf("--nproc=%d", l.o.Processes+spare), "--", insideWorker)
 		return append(bubblewrap(l, vars, token), append(limits, l.worker[1:]...)...), []string{"PATH=/usr/bin:/bin"}, nil
 	}
-	processes := l.o.Processes
+	processes := l.o.Processes + spare
 	if b.user == nil || l.o.User != 0 {
 		processes += threadsOf(b.user) // the kernel counts all of a user's
 	}
@@ -315,7 +315,7 @@ func (l *Local) launch(b *box) (err error) {
 			return err
 		}
 	}
-	b.groups, err = l.probe.groups.enter(groupName(b.dir), l.o.Memory, l.o.Processes, b.cmd.SysProcAttr)
+	b.groups, err = l.probe.groups.enter(groupName(b.dir), l.o.Memory, l.o.Processes+spare, b.cmd.SysProcAttr)
 	if err == nil {
 		err = b.cmd.Start()
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,8 +117,9 @@ func open(t *testing.T, want sandbox.Tier, o sandbox.LocalOptions) *place {
 	must(t, os.Chmod(socket, 0o666))
 	p := &place{dir: filepath.Join(dir, "boxes"), token: rand.Text(), exits: make(chan sandbox.Exit, 8)}
 	o.Exited = func(_ string, e sandbox.Exit) { p.exits <- e }
+	o.Tier, o.AllowPlain = want, want == sandbox.Plain
 	p.driver, err = sandbox.NewLocal(t.Context(), p.dir, socket, []string{program}, &o)
-	if errors.Is(err, sandbox.ErrNoSandbox) || (err == nil && p.driver.Probe().Tier != want) {
+	if errors.Is(err, sandbox.ErrNoSandbox) {
 		_ = l.Close()
 		if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
 			t.Fatalf("%v", err)
@@ -125,6 +127,9 @@ func open(t *testing.T, want sandbox.Tier, o sandbox.LocalOptions) *place {
 		t.Skipf("this machine has no %s: %v", want, err)
 	}
 	must(t, err)
+	if got := p.driver.Probe().Tier; got != want {
+		t.Fatalf("asked for %s, got %s", want, got)
+	}
 	p.host = worker.NewHost(oneToken{p.token, "s1"}, nil, &worker.HostOptions{Sandboxes: p.driver})
 	server := &http.Server{Handler: p.host}
 	go func() { _ = server.Serve(l) }()
@@ -184,89 +189,154 @@ func run(t *testing.T, s *worker.Session, command string, timeoutMS int) string 
 	return res.Content[0].(*mcp.TextContent).Text
 }
 
-// A command in a sandbox reaches nothing but its workspace: not the network, not
-// the token, not the worker's environment or memory, not the gateway, not other
-// processes, not the machine's files.
-func TestCommandsAreKept(t *testing.T) {
+// each runs a test in every tier that is a sandbox.
+func each(t *testing.T, f func(t *testing.T, tier sandbox.Tier)) {
 	t.Parallel()
-	p := open(t, sandbox.Bubblewrap, sandbox.LocalOptions{})
-	s := p.start(t)
-	if got := run(t, s, "id -u; pwd; echo hello > f; cat f", 5000); !strings.HasPrefix(got, "65534\n/workspace\nhello\n") && os.Geteuid() == 0 {
-		t.Errorf("%s", got)
+	for _, tier := range []sandbox.Tier{sandbox.Bubblewrap, sandbox.Landlock} {
+		t.Run(string(tier), func(t *testing.T) {
+			t.Parallel()
+			f(t, tier)
+		})
 	}
-	out := run(t, s, `
-cat /run/secrets/agentfy/token /run/agentfy/* 2>/dev/null
-ls -A /run
+}
+
+// A command in a sandbox has its workspace and the machine's programs, and runs
+// without capabilities; after a release nothing of the sandbox is left.
+func TestCommandsAreKept(t *testing.T) {
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		p := open(t, tier, sandbox.LocalOptions{})
+		s := p.start(t)
+		got := run(t, s, "id -u; echo hello > f; cat f; (echo piped | cat); cat <(echo substituted); mktemp >/dev/null && echo temp; echo x | dd of=/dev/null 2>/dev/null && echo null; pwd", 10000)
+		user, rest, _ := strings.Cut(got, "\n")
+		if !strings.HasPrefix(rest, "hello\npiped\nsubstituted\ntemp\nnull\n/") {
+			t.Errorf("%s", got)
+		}
+		if tier == sandbox.Bubblewrap && !strings.Contains(rest, "\n/workspace\n") {
+			t.Errorf("%s", got)
+		}
+		if os.Geteuid() == 0 && ((tier == sandbox.Bubblewrap) != (user == "65534") || user == "0") {
+			t.Errorf("commands run as %s", user)
+		}
+		out := run(t, s, `
+ls -A /run 2>/dev/null
 cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n'
-echo "processes $(ls -d /proc/[0-9]* | wc -l)"
 for f in /proc/[0-9]*/mem; do head -c 1 $f 2>/dev/null; done
-ls /root /home /etc/shadow /tmp/sandbox* 2>/dev/null
+cat /etc/shadow /etc/passwd 2>/dev/null
+ls /root /home /tmp/sandbox* 2>/dev/null
 (exec 3<>/dev/tcp/127.0.0.1/80) 2>/dev/null && echo "network"
-(exec 3<>/dev/udp/1.1.1.1/53 && echo x >&3) 2>/dev/null && echo "network"
-cat /proc/net/dev | grep -v lo: | tail -n +3
 touch /usr/x /x 2>/dev/null && echo "wrote outside"
-grep -E '^(CapEff|NoNewPrivs)' /proc/self/status
-`, 10000)
-	for _, never := range []string{p.token, "s3cret", "gw.sock", "network", "wrote outside", "SESSION_ID"} {
-		if strings.Contains(out, never) {
-			t.Errorf("a command can see %q:\n%s", never, out)
+unshare -Ur true 2>/dev/null && unshare -Urm mount -t tmpfs none . 2>/dev/null && touch mounted && umount . 2>/dev/null && echo "mounted"
+su -c id 2>/dev/null && echo "su"
+true`, 10000)
+		for _, never := range []string{p.token, "s3cret", "gw.sock", "network", "wrote outside", "SESSION_ID", "root:", "uid=0", "worker"} {
+			if strings.Contains(out, never) {
+				t.Errorf("a command can see %q:\n%s", never, out)
+			}
 		}
-	}
-	for _, want := range []string{"CapEff:\t0000000000000000", "NoNewPrivs:\t1"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("not %q:\n%s", want, out)
+		rec, err := s.Release(within(t), worker.ReasonExplicit)
+		if err != nil || !rec.Reported {
+			t.Errorf("%+v %v", rec, err)
 		}
-	}
-	rec, err := s.Release(within(t), worker.ReasonExplicit)
-	if err != nil || !rec.Reported {
-		t.Errorf("%+v %v", rec, err)
-	}
-	if e := <-p.exits; e.Code != int(worker.ExitReleased) {
-		t.Errorf("%s: %s", e, e.Stderr)
-	}
-	if entries, err := os.ReadDir(p.dir); err != nil || len(entries) != 0 || len(p.driver.Sessions()) != 0 {
-		t.Errorf("left behind: %v %v %v", entries, p.driver.Sessions(), err)
-	}
+		if e := <-p.exits; e.Code != int(worker.ExitReleased) {
+			t.Errorf("%s: %s", e, e.Stderr)
+		}
+		if entries, err := os.ReadDir(p.dir); err != nil || len(entries) != 0 || len(p.driver.Sessions()) != 0 {
+			t.Errorf("left behind: %v %v %v", entries, p.driver.Sessions(), err)
+		}
+	})
+}
+
+// No command gains privileges, whatever is installed.
+func TestNoNewPrivileges(t *testing.T) {
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		s := open(t, tier, sandbox.LocalOptions{}).start(t)
+		// /proc is closed with Landlock, so the process is asked itself.
+		out := run(t, s, `/usr/bin/python3 -c '
+import ctypes
+libc = ctypes.CDLL(None)
+print("no new privileges", libc.prctl(39, 0, 0, 0, 0))
+print("capabilities", sum(libc.prctl(23, n, 0, 0, 0) == 1 and libc.prctl(47, 1, n, 0, 0) == 1 for n in range(41)))
+'`, 10000)
+		if !strings.HasPrefix(out, "no new privileges 1\ncapabilities 0\n") {
+			t.Errorf("%s", out)
+		}
+	})
 }
 
 // What a command does to its sandbox ends within limits, and the sandbox goes on:
 // fork bombs, full disks, escaped daemons, endless output, memory.
 func TestLimits(t *testing.T) {
-	t.Parallel()
-	p := open(t, sandbox.Bubblewrap, sandbox.LocalOptions{Workspace: 16 << 20, Memory: 256 << 20, Processes: 64})
-	s := p.start(t)
-	if got := run(t, s, "dd if=/dev/zero of=big bs=1M count=64 2>&1 | tail -1; stat -c %s big; rm big", 20000); !strings.Contains(got, "\n16777216\n") {
-		t.Errorf("a full disk: %s", got)
-	}
-	run(t, s, ":(){ :|:& };:; sleep 1", 3000)
-	if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
-		t.Errorf("after a fork bomb: %s", got)
-	}
-	run(t, s, "setsid nohup env -i sleep 4242 >/dev/null 2>&1 & disown; (setsid sleep 4242 &)", 5000)
-	if got := run(t, s, "echo $(ls -d /proc/[0-9]* | wc -l) left", 5000); strings.Contains(got, "4242") {
-		t.Errorf("a daemon escaped: %s", got)
-	}
-	if pids := marked(t, "sleep\x004242\x00"); len(pids) != 0 {
-		t.Errorf("daemons outlived their command: %v", pids)
-	}
-	if got := run(t, s, "yes | head -c 100000000", 30000); !strings.Contains(got, "bytes omitted") || len(got) > 40_000 {
-		t.Errorf("endless output: %d bytes", len(got))
-	}
-	if p.driver.Probe().Memory == "" {
-		t.Log("no control group bounds memory here")
-		return
-	}
-	if got := run(t, s, "tail /dev/zero; echo rc=$?", 60000); !strings.Contains(got, "rc=137") {
-		t.Errorf("memory is not bounded: %s", got)
-	}
-	if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
-		t.Errorf("after memory ran out: %s", got)
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		p := open(t, tier, sandbox.LocalOptions{Workspace: 16 << 20, Memory: 256 << 20, Processes: 64})
+		s := p.start(t)
+		if got := run(t, s, "trap '' XFSZ; dd if=/dev/zero of=big bs=1M count=64 2>&1 | tail -1; stat -c %s big; rm big", 20000); !strings.Contains(got, "\n16777216\n") {
+			t.Errorf("a full disk: %s", got)
+		}
+		run(t, s, ":(){ :|:& };:; sleep 1", 3000)
+		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
+			t.Errorf("after a fork bomb: %s", got)
+		}
+		nap := napOf(t)
+		run(t, s, "setsid nohup env -i "+nap+" >/dev/null 2>&1 & disown; (setsid env -i "+nap+" &)", 5000)
+		if pids := marked(t, nap); len(pids) != 0 {
+			t.Errorf("daemons outlived their command: %v", pids)
+		}
+		if got := run(t, s, "yes | head -c 100000000", 30000); !strings.Contains(got, "bytes omitted") || len(got) > 40_000 {
+			t.Errorf("endless output: %d bytes", len(got))
+		}
+		if got := run(t, s, "tail /dev/zero; echo rc=$?", 60000); !strings.Contains(got, "rc=137") && !strings.Contains(got, "rc=1\n") {
+			t.Errorf("memory is not bounded: %s", got)
+		}
+		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
+			t.Errorf("after memory ran out: %s", got)
+		}
+	})
+}
+
+// A command that runs out of time dies with what it started, wherever that went.
+func TestTimeoutEndsTheTree(t *testing.T) {
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		s := open(t, tier, sandbox.LocalOptions{}).start(t)
+		nap := napOf(t)
+		begun := time.Now()
+		out := run(t, s, "setsid env -i "+nap+" & (setsid env -i "+nap+" &) ; echo up; "+nap, 1500)
+		if !strings.HasPrefix(out, "up\n") || !strings.Contains(out, "killed with its whole tree when its time was over") || strings.Contains(out, "exit code") {
+			t.Errorf("%s", out)
+		}
+		if pids := marked(t, nap); len(pids) != 0 || time.Since(begun) > 30*time.Second {
+			t.Errorf("left after %v: %v", time.Since(begun), pids)
+		}
+	})
+}
+
+// napOf is a command that sleeps as nobody else does.
+func napOf(t *testing.T) string {
+	t.Helper()
+	naps.mu.Lock()
+	defer naps.mu.Unlock()
+	naps.n++
+	return fmt.Sprintf("sleep %d.%d", 4000+naps.n, os.Getpid())
+}
+
+var naps struct {
+	mu sync.Mutex
+	n  int
+}
+
+// marked finds processes of this machine by their command line. What was killed a
+// moment ago may still be taken apart, so it looks for a while.
+func marked(t *testing.T, command string) (pids []string) {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if pids = running(t, command); len(pids) == 0 || time.Now().After(deadline) {
+			return pids
+		}
 	}
 }
 
-// marked finds processes of this machine by their command line.
-func marked(t *testing.T, cmdline string) (pids []string) {
+func running(t *testing.T, command string) (pids []string) {
 	t.Helper()
+	cmdline := strings.ReplaceAll(command, " ", "\x00") + "\x00"
 	entries, err := os.ReadDir("/proc")
 	must(t, err)
 	for _, e := range entries {
@@ -281,34 +351,36 @@ func marked(t *testing.T, cmdline string) (pids []string) {
 // Deleting ends everything, whatever runs, and can be repeated; so can the
 // deletion of what never was.
 func TestDelete(t *testing.T) {
-	t.Parallel()
-	p := open(t, sandbox.Bubblewrap, sandbox.LocalOptions{})
-	s := p.start(t)
-	call := make(chan error, 1)
-	go func() {
-		_, err := s.CallTool(context.WithoutCancel(t.Context()), "exec", jsontext.Value(`{"command":"setsid sleep 4343 & sleep 4343"}`), nil)
-		call <- err
-	}()
-	for deadline := time.Now().Add(20 * time.Second); len(marked(t, "sleep\x004343\x00")) < 2 && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond) // the kernel starts them when it likes
-	}
-	for range 2 {
-		must(t, p.driver.Delete(within(t), "s1"))
-	}
-	must(t, p.driver.Delete(within(t), "never/was/../there"))
-	if pids := marked(t, "sleep\x004343\x00"); len(pids) != 0 {
-		t.Errorf("processes outlived their sandbox: %v", pids)
-	}
-	if e := <-p.exits; e.Signal == "" {
-		t.Errorf("%+v", e)
-	}
-	s.Exited("deleted")
-	if err := <-call; !errors.Is(err, worker.ErrOver) {
-		t.Errorf("the call: %v", err)
-	}
-	if rec := s.Record(); rec.Failure != worker.FailureExited {
-		t.Errorf("%+v", rec)
-	}
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		p := open(t, tier, sandbox.LocalOptions{})
+		s := p.start(t)
+		nap := napOf(t)
+		call := make(chan error, 1)
+		go func() {
+			_, err := s.CallTool(context.WithoutCancel(t.Context()), "exec", jsontext.Value(fmt.Sprintf(`{"command":"setsid env -i %s & %s"}`, nap, nap)), nil)
+			call <- err
+		}()
+		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) < 2 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond) // the kernel starts them when it likes
+		}
+		for range 2 {
+			must(t, p.driver.Delete(within(t), "s1"))
+		}
+		must(t, p.driver.Delete(within(t), "never/was/../there"))
+		if pids := marked(t, nap); len(pids) != 0 {
+			t.Errorf("processes outlived their sandbox: %v", pids)
+		}
+		if e := <-p.exits; e.Signal == "" {
+			t.Errorf("%+v", e)
+		}
+		s.Exited("deleted")
+		if err := <-call; !errors.Is(err, worker.ErrOver) {
+			t.Errorf("the call: %v", err)
+		}
+		if rec := s.Record(); rec.Failure != worker.FailureExited {
+			t.Errorf("%+v", rec)
+		}
+	})
 }
 
 // A driver that cannot keep a sandbox says why and is none, unless that is asked

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ossicle/ossicle/worker/tools"
 )
 
@@ -16,13 +18,28 @@ import (
 func ShellOptions(t Tier, workspace, temp string) (tools.Options, error) {
 	switch t {
 	case Bubblewrap:
-		return tools.Options{Wrap: wrap()}, nil
+		return tools.Options{Wrap: append(wrap(), fewer()...)}, nil
 	case Landlock:
 		return landlocked(workspace, temp)
 	case Plain:
-		return tools.Options{}, nil
+		return tools.Options{Wrap: fewer()}, nil
 	}
 	return tools.Options{}, fmt.Errorf("%w: there is no tier %.40q", ErrNoSandbox, t)
+}
+
+// spare is how many threads a worker may have beyond the processes of a sandbox:
+// commands that use all of those up must not leave it without, for it dies of
+// that.
+const spare = 64
+
+// fewer runs a command with the limit of processes that is the sandbox's: our own
+// less what is spare.
+func fewer() []string {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil || own.Cur == unix.RLIM_INFINITY || own.Cur <= spare {
+		return nil
+	}
+	return []string{"prlimit", fmt.Sprintf("--nproc=%d", own.Cur-spare), "--"}
 }
 
 func landlocked(workspace, temp string) (tools.Options, error) {
@@ -37,7 +54,7 @@ func landlocked(workspace, temp string) (tools.Options, error) {
 	if err != nil {
 		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
-	return tools.Options{Env: env, Start: rules.start}, nil
+	return tools.Options{Env: env, Wrap: fewer(), Start: rules.start}, nil
 }
 
 // canLandlock says what this kernel lacks for the tier; nil is nothing.
