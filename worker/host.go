@@ -53,6 +53,12 @@ type Sandboxes interface {
 	Delete(ctx context.Context, sessionID string) error
 }
 
+// Killer is what a Sandboxes is too if it can end a sandbox without giving its
+// worker time to exit by itself. One that never called home has nothing to end.
+type Killer interface {
+	Kill(ctx context.Context, sessionID string) error
+}
+
 // HostOptions configure a [Host]. The zero value is usable.
 type HostOptions struct {
 	Logger *slog.Logger // nil discards
@@ -313,14 +319,19 @@ func (h *Host) audit(e AuditEntry) {
 	h.o.Logger.InfoContext(context.Background(), "session audit", logattr.Session(e.Session), logattr.Event(e.Event), logattr.Reason(e.Detail))
 }
 
-// teardown deletes the sandbox, with a few tries.
-func (h *Host) teardown(id string) {
+// teardown deletes the sandbox, with a few tries. never is whether its worker
+// never called home.
+func (h *Host) teardown(id string, never bool) {
 	if h.o.Sandboxes == nil {
 		return
 	}
+	remove := h.o.Sandboxes.Delete
+	if k, ok := h.o.Sandboxes.(Killer); ok && never {
+		remove = k.Kill
+	}
 	for try := range teardownTries {
 		ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-		err := h.o.Sandboxes.Delete(ctx, id)
+		err := remove(ctx, id)
 		cancel()
 		if err == nil {
 			return

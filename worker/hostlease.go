@@ -128,7 +128,7 @@ func (h *Host) giveUp(ctx context.Context, rec Record) error {
 	if h.enter() {
 		go func() {
 			defer h.work.Done()
-			h.teardown(rec.ID)
+			h.teardown(rec.ID, false)
 		}()
 	}
 	return nil

@@ -245,9 +245,10 @@ func (s *Session) execute(acts []hostAction) {
 			why := fmt.Errorf("%w: %s", ErrOver, s.ending())
 			s.depart(why)
 			if s.host.enter() {
+				never := s.m.rec.neverCalled()
 				go func() {
 					defer s.host.work.Done()
-					s.host.teardown(s.id)
+					s.host.teardown(s.id, never)
 				}()
 			}
 		case hostForget:

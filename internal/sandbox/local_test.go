@@ -35,6 +35,10 @@ func TestMain(m *testing.M) {
 }
 
 func runWorker(tier sandbox.Tier) int {
+	if os.Getenv("OSSICLE_TEST_DEAF") != "" { // one that never calls home
+		time.Sleep(time.Minute)
+		return 1
+	}
 	env, err := worker.ReadEnvironment(os.LookupEnv)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -381,6 +385,23 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%+v", rec)
 		}
 	})
+}
+
+// A sandbox whose worker never called home is gone at once when its session fails:
+// nobody waits for it to say goodbye.
+func TestNeverCalled(t *testing.T) {
+	t.Parallel()
+	p := open(t, sandbox.Plain, sandbox.LocalOptions{})
+	s, err := p.host.Create(t.Context(), "s1", worker.Light())
+	must(t, err)
+	must(t, p.driver.Create(t.Context(), sandbox.Spec{Session: "s1", Env: map[string]string{"OSSICLE_TEST_DEAF": "1", worker.EnvSessionID: "s1"}, Token: "x"}))
+	begun := time.Now()
+	if _, err := s.Release(within(t), worker.ReasonFailed); err != nil {
+		t.Error(err)
+	}
+	if e := <-p.exits; e.Signal == "" || time.Since(begun) > 2500*time.Millisecond {
+		t.Errorf("%s after %v", e, time.Since(begun))
+	}
 }
 
 // A driver that cannot keep a sandbox says why and is none, unless that is asked
