@@ -16,6 +16,7 @@ import (
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/openai"
+	"github.com/ossicle/ossicle/internal/pty"
 	"github.com/ossicle/ossicle/internal/python"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
@@ -45,6 +46,10 @@ type AgentSpec struct {
 	Profile agent.Profile
 	Model   Model
 	Mode    string // session mode to set where the agent has one
+	// Passthrough: the command is a CLI agent that is shown in a terminal, of a kind
+	// that its name tells, or Kind.
+	Passthrough bool
+	Kind        string
 	// Engine makes an engine for each life of the agent. Nil means by Profile and
 	// Model.
 	Engine  func() (agent.Engine, error)
@@ -70,20 +75,21 @@ type Agent struct {
 	Session *agent.Session
 	Client  *Client
 
-	agents *Agents
-	code   *agent.CodeMode
-	ears   *listeners // nil: it listens to no topic
-	seat   *seat      // nil: it is in no collaboration session
-	report *sessionReport
-	ready  chan struct{} // closed when the first turn need not wait any more
-	once   sync.Once
-	gate   restoreGate
-	down   teardown
-	chats  bool
-	failed chan error // capacity 1
-	closed chan struct{}
-	ending sync.Once
-	err    error // of Close, after closed
+	agents   *Agents
+	code     *agent.CodeMode
+	ears     *listeners // nil: it listens to no topic
+	seat     *seat      // nil: it is in no collaboration session
+	report   *sessionReport
+	terminal *pty.Terminal // nil: it is shown in none
+	ready    chan struct{} // closed when the first turn need not wait any more
+	once     sync.Once
+	gate     restoreGate
+	down     teardown
+	chats    bool
+	failed   chan error // capacity 1
+	closed   chan struct{}
+	ending   sync.Once
+	err      error // of Close, after closed
 }
 
 // Start starts an agent: its session runs, its watches stand or the error says
@@ -151,6 +157,9 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 			return err
 		}
 	}
+	if err := o.openTerminal(spec); err != nil {
+		return err
+	}
 	if err := o.keepReport(ctx, spec); err != nil {
 		return err
 	}
@@ -159,7 +168,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	}
 	o.down.push("attachment", endpointBudget, func(context.Context) error { a.endpoint.Detach(spec.ID); return nil })
 	waker := o.waker()
-	err = a.Inbox.Attach(ctx, spec.ID, notice.Route{Waker: waker, Timeout: sessionTimeout, Patience: attachedRoute})
+	err = a.Inbox.Attach(ctx, spec.ID, o.route(waker))
 	if err != nil {
 		return err
 	}
@@ -252,10 +261,10 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		Ready: o.ready, ReadyWait: readyWait,
 		OnReset: o.report.reset, Tools: o.tools, Channels: places,
 		Attached: func(ctx context.Context) error { return a.endpoint.AwaitListed(ctx, spec.ID) },
-		Pull:     o.pull,
+		Pull:     o.pulls(),
 		OnIdle:   func() { a.Inbox.Kick(spec.ID); o.seat.turnOver() },
 		Context:  o.code.ScopeNote,
-		Policy:   p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Log: a.log,
+		Policy:   p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
 	})
 	if err != nil {
 		return err
@@ -272,6 +281,8 @@ func (o *Agent) engine(spec *AgentSpec) func() (agent.Engine, error) {
 	log, p, m, mode := o.agents.log, spec.Profile, spec.Model, spec.Mode
 	return func() (agent.Engine, error) {
 		switch {
+		case spec.Passthrough && len(p.Command) > 0:
+			return o.typed(spec), nil
 		case len(p.Command) > 0:
 			return acp.New(p.Command, &acp.Options{Mode: mode, Logger: log}), nil
 		case m.URL != "":

@@ -87,10 +87,13 @@ func (w *sessionWaker) Wake(ctx context.Context, d notice.Delivery, proved func(
 		}
 		<-done
 	}
-	if o.err == nil {
+	if o.err == nil && !o.written {
 		return notice.Seen, nil
 	}
 	w.note(o.seen...)
+	if o.err == nil {
+		return notice.Notified, nil
+	}
 	if errors.Is(o.err, agent.ErrClosed) || errors.Is(o.err, agent.ErrQueueFull) {
 		return "", &notice.BusyError{Reason: o.err.Error()}
 	}
@@ -161,7 +164,7 @@ func (w *sessionWaker) pull(ctx context.Context, user bool) []agent.Waiting {
 // settle notes what became of a pull once all of it has come to an end.
 func (w *sessionWaker) settle(p *notice.Pull, o *offer) {
 	w.note(o.seen...)
-	if o.err == nil {
+	if o.err == nil && !o.written {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
@@ -201,8 +204,9 @@ type offer struct {
 	abandoned bool // nobody waits
 
 	// Complete when over is called.
-	seen []string
-	err  error // the first
+	seen    []string
+	written bool  // some were handed over without proof
+	err     error // the first
 }
 
 func newOffer(ids []string) *offer {
@@ -223,6 +227,8 @@ func (o *offer) ack(id string) func(agent.Ack) {
 			o.wake(id)
 		case agent.AckSeen:
 			o.end(id, nil)
+		case agent.AckWritten:
+			o.end(id, errWritten)
 		case agent.AckUndelivered:
 			err := a.Err
 			if err == nil {
@@ -232,6 +238,9 @@ func (o *offer) ack(id string) func(agent.Ack) {
 		}
 	}
 }
+
+// errWritten ends a notice that was handed over without proof that it was read.
+var errWritten = errors.New("nothing tells whether the model has read it")
 
 var errUndelivered = errors.New("no turn with the notice completed")
 
@@ -260,6 +269,8 @@ func (o *offer) end(id string, err error) {
 		switch {
 		case err == nil:
 			o.seen = append(o.seen, id)
+		case errors.Is(err, errWritten):
+			o.written = true
 		case o.err == nil:
 			o.err = err
 		}
