@@ -94,10 +94,18 @@ func checkURI(uri string) error {
 // samples are the events of a dry run. They are rich, because what fails on a
 // missing key hides what would fail behind it (W-111, W-112).
 func samples(name, uri string) []json.RawMessage {
+	var objects []json.RawMessage
+	for _, e := range sampleEvents() {
+		objects = append(objects, e.Object(name, uri))
+	}
+	return objects
+}
+
+func sampleEvents() []Event {
 	object := json.RawMessage(`{"apiVersion":"v1","kind":"Sample","metadata":{"name":"sample","namespace":"default","uid":"0",` +
 		`"resourceVersion":"2","labels":{},"annotations":{}},"spec":{},"status":{"phase":"Ready"},"data":{},"id":"sample","name":"sample"}`)
 	old := json.RawMessage(strings.Replace(string(object), "Ready", "Pending", 1))
-	var events []json.RawMessage
+	var events []Event
 	for _, kind := range []string{TypeAdded, TypeModified, TypeDeleted} {
 		e := Event{Type: kind, Key: "sample", Item: object, state: true}
 		if kind != TypeDeleted {
@@ -106,9 +114,9 @@ func samples(name, uri string) []json.RawMessage {
 		e.Fields = json.RawMessage(`{"seq":1,"object":` + string(object) + `,"message":"sample"}`)
 		if kind == TypeModified {
 			e.Old = old
-			e.Changed = []string{"status.phase"}
+			e.compare(old, object) // ["status.phase"]
 		}
-		events = append(events, e.Object(name, uri))
+		events = append(events, e)
 	}
 	return events
 }
