@@ -44,6 +44,7 @@ type Agents struct {
 	endpoint *Endpoint
 	reports  *reports
 	shim     []string // command of a relay for servers that are commands; nil: none
+	lives    bells // sessions that have started here, ended, or were removed
 	down     teardown
 
 	mu     sync.Mutex
@@ -165,6 +166,7 @@ func (a *Agents) reserve(id string) error {
 
 // install makes an agent known that has started, and frees its id otherwise.
 func (a *Agents) install(id string, started *Agent) error {
+	defer a.lives.ring(id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.making, id)
@@ -179,6 +181,7 @@ func (a *Agents) install(id string, started *Agent) error {
 }
 
 func (a *Agents) remove(gone *Agent) {
+	defer a.lives.ring(gone.Session.ID())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.live[gone.Session.ID()] == gone {

@@ -137,6 +137,7 @@ type daemon struct {
 	signals *signalHost
 	stream  *feedserver.Server // nil without a feed
 	host    *Host              // likewise
+	page    *page              // nil for a process of one session
 }
 
 func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error) {
@@ -146,10 +147,23 @@ func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error
 	}
 	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session), boxes: newSandboxAPI(o.Sandboxes), signals: newSignalHost(a, o.Logger)}
 	d.routes = append(append(d.api.routes(), d.boxes.routes()...), d.signals.route())
-	if o.Feed == nil {
+	if o.Feed != nil {
+		if err := d.serveFeed(ctx, a, o, tokens); err != nil {
+			return nil, err
+		}
+	}
+	if o.Session != "" {
 		return d, nil
 	}
-	return d, d.serveFeed(ctx, a, o, tokens)
+	var recheck func(context.Context, *access.Principal) error
+	if r, ok := d.auth.(httpserver.Rechecker); ok {
+		recheck = r.Recheck
+	}
+	if d.page, err = newPage(d.api, recheck, o.Logger); err != nil {
+		return nil, errors.Join(err, d.abandon(ctx))
+	}
+	d.routes = append(d.routes, d.page.routes()...)
+	return d, nil
 }
 
 // Handler implements httpserver.MCP.
@@ -168,13 +182,21 @@ func (d *daemon) Shutdown(ctx context.Context) error {
 	var signals sync.WaitGroup
 	signals.Go(func() { d.signals.shutdown(ctx) })
 	defer signals.Wait()
+	ended := make(chan error, 2)
+	go func() { ended <- d.endPage(ctx) }()
 	if d.stream == nil {
-		return nil
+		return <-ended
 	}
-	ended := make(chan error, 1)
 	go func() { ended <- d.stream.Shutdown(ctx) }()
 	err := d.host.Close(ctx)
-	return errors.Join(err, <-ended)
+	return errors.Join(err, <-ended, <-ended)
+}
+
+func (d *daemon) endPage(ctx context.Context) error {
+	if d.page == nil {
+		return nil
+	}
+	return d.page.shutdown(ctx)
 }
 
 // abandon ends what was made for a server that does not run.

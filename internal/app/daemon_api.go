@@ -178,26 +178,31 @@ type SessionInfo struct {
 }
 
 func (s *sessionAPI) list(r *http.Request) (any, error) {
-	all, err := s.agents.Store.Sessions(r.Context())
+	all, err := s.all(r.Context(), func(id string) bool { return shows(r, id) })
+	return map[string][]SessionInfo{"sessions": all}, err
+}
+
+// all are the sessions that may be seen, the oldest first, without what is around
+// them.
+func (s *sessionAPI) all(ctx context.Context, may func(id string) bool) ([]SessionInfo, error) {
+	stored, err := s.agents.Store.Sessions(ctx)
 	if err != nil {
 		return nil, err
 	}
 	known := map[string]bool{}
-	out := struct {
-		Sessions []SessionInfo `json:"sessions"`
-	}{Sessions: []SessionInfo{}}
-	for _, m := range all {
+	all := []SessionInfo{}
+	for _, m := range stored {
 		known[m.ID] = true
-		if shows(r, m.ID) {
-			out.Sessions = append(out.Sessions, s.info(m))
+		if may(m.ID) {
+			all = append(all, s.info(m))
 		}
 	}
 	for _, one := range s.agents.Running() { // whose description is not written yet
-		if id := one.Session.ID(); !known[id] && shows(r, id) {
-			out.Sessions = append(out.Sessions, s.info(agent.Meta{ID: one.Session.ID()}))
+		if id := one.Session.ID(); !known[id] && may(id) {
+			all = append(all, s.info(agent.Meta{ID: id}))
 		}
 	}
-	return out, nil
+	return all, nil
 }
 
 func (s *sessionAPI) info(m agent.Meta) SessionInfo {
@@ -371,6 +376,7 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 	if err := os.Remove(s.watchState(id)); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
+	s.agents.lives.ring(id)
 	return map[string]bool{"removed": true}, errors.Join(errs...)
 }
 

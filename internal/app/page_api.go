@@ -1,0 +1,292 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/version"
+	"github.com/ossicle/ossicle/notice"
+	"github.com/ossicle/ossicle/watch"
+)
+
+// Times of the API of the page.
+const (
+	listTime = 20 * time.Second // servers that list what they have
+	tryTime  = 30 * time.Second // a filter on samples
+)
+
+// apiRoutes are what the page asks for beside the session API;
+// docs/reference/api.md is their page too.
+func (p *page) apiRoutes() []httpserver.Route {
+	return []httpserver.Route{
+		jsonRoute("GET /v1/page", nil, p.describe),
+		jsonRoute("GET /v1/sessions/{id}/resources", mayUse, p.resources),
+		jsonRoute("GET /v1/sessions/{id}/watches", mayUse, p.watches),
+		jsonRoute("POST /v1/sessions/{id}/watches", mayUse, p.startWatch),
+		jsonRoute("POST /v1/sessions/{id}/watches/dry-run", mayUse, p.tryWatch),
+		jsonRoute("DELETE /v1/sessions/{id}/watches/{name}", mayUse, p.stopWatch),
+		jsonRoute("GET /v1/inbox", nil, p.listInbox),
+		jsonRoute("GET /v1/inbox/agents", nil, p.listInboxes),
+		jsonRoute("GET /v1/inbox/{id}", nil, p.showNotice),
+		jsonRoute("POST /v1/inbox/{id}/ack", nil, p.ackNotice),
+	}
+}
+
+// jsonRoute answers what do returns, to whoever may.
+func jsonRoute(pattern string, may func(*http.Request) error, do func(*http.Request) (any, error)) httpserver.Route {
+	return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		var v any
+		var err error
+		if may != nil {
+			err = may(r)
+		}
+		if err == nil {
+			v, err = do(r)
+		}
+		if err != nil {
+			writeAPIError(w, err)
+			return
+		}
+		writeAPI(w, http.StatusOK, v)
+	})}
+}
+
+// pageInfo is what the page has to know before anything else.
+type pageInfo struct {
+	Version   string        `json:"version"`
+	Principal pageOwner     `json:"principal"`
+	Features  pageFeatures  `json:"features"`
+	Profiles  []pageProfile `json:"profiles"`
+}
+
+type pageOwner struct {
+	Name string `json:"name"`
+	All  bool   `json:"all"` // it may see and do everything
+}
+
+type pageFeatures struct {
+	Feed      bool `json:"feed"`
+	Signals   bool `json:"signals"`
+	Sandboxes bool `json:"sandboxes"`
+}
+
+// pageProfile is a profile without what it keeps for itself: arguments, environment
+// and keys.
+type pageProfile struct {
+	Name    string   `json:"name"`
+	Engine  string   `json:"engine"` // acp, chat or passthrough
+	Agent   string   `json:"agent"`  // base name of the command, or the model
+	Dir     string   `json:"dir,omitempty"`
+	Servers []string `json:"servers"`
+	Sandbox string   `json:"sandbox,omitempty"`
+}
+
+func (p *page) describe(r *http.Request) (any, error) {
+	info := pageInfo{Version: version.Number(), Principal: pageOwner{"", true}, Profiles: []pageProfile{}}
+	if who, known := httpserver.PrincipalOf(r.Context()); known {
+		info.Principal = pageOwner{who.Name, who.Rights.Session("*")}
+	}
+	info.Features = pageFeatures{Feed: p.agents.feed != nil, Signals: info.Principal.All}
+	if !info.Principal.All { // profiles are for whoever may start a session
+		return info, nil
+	}
+	for name, c := range p.agents.config.Profiles {
+		one := pageProfile{Name: name, Engine: "chat", Agent: c.Model.Name, Dir: c.Dir, Servers: []string{}, Sandbox: c.Sandbox}
+		if len(c.Command) > 0 {
+			one.Engine, one.Agent = "acp", filepath.Base(c.Command[0])
+		}
+		servers, err := profileServers(c.Servers)
+		if err == nil { // else starting it says what is wrong
+			for i := range servers {
+				one.Servers = append(one.Servers, servers[i].Name)
+			}
+		}
+		info.Profiles = append(info.Profiles, one)
+	}
+	slices.SortFunc(info.Profiles, func(a, b pageProfile) int { return strings.Compare(a.Name, b.Name) })
+	return info, nil
+}
+
+// pageServer is what one server of a session has.
+type pageServer struct {
+	Name      string         `json:"name"`
+	State     string         `json:"state"` // ready or failed
+	Error     string         `json:"error,omitempty"`
+	Resources []pageResource `json:"resources"`
+	Templates []pageTemplate `json:"templates"`
+}
+
+type pageResource struct {
+	URI         string `json:"uri"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+type pageTemplate struct {
+	URITemplate string `json:"uri_template"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+}
+
+// resources lists what the servers of a session have, each asked on its own: one
+// that does not answer hides only its own.
+func (p *page) resources(r *http.Request) (any, error) {
+	one, err := p.api.running(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), listTime)
+	defer cancel()
+	servers := one.Client.Servers.Servers()
+	all := make([]pageServer, len(servers))
+	done := make(chan struct{})
+	for i, s := range servers {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			entries, err := s.Entries(ctx)
+			all[i] = describeServer(s.Name(), entries, err)
+		}()
+	}
+	for range servers {
+		<-done
+	}
+	return map[string]any{"servers": all}, nil
+}
+
+func describeServer(name string, entries []watch.Entry, err error) pageServer {
+	s := pageServer{Name: name, State: "ready", Resources: []pageResource{}, Templates: []pageTemplate{}}
+	if err != nil {
+		s.State, s.Error = "failed", err.Error()
+	}
+	for _, e := range entries {
+		if e.Template {
+			s.Templates = append(s.Templates, pageTemplate{e.URI, e.Name, e.Description})
+		} else {
+			s.Resources = append(s.Resources, pageResource{e.URI, e.Name, e.Description})
+		}
+	}
+	return s
+}
+
+func (p *page) watches(r *http.Request) (any, error) {
+	m, err := p.api.meta(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	var list []watch.Status
+	if one := p.agents.Agent(m.ID); one != nil {
+		list = one.Client.Watches.List()
+	}
+	return map[string]any{"watches": nonNil(list)}, nil
+}
+
+func (p *page) startWatch(r *http.Request) (any, error) {
+	var req StartedWatch
+	if err := readAPI(r, &req); err != nil {
+		return nil, err
+	}
+	one, err := p.api.running(r)
+	if err != nil {
+		return nil, err
+	}
+	started, err := one.Client.Watches.Start(r.Context(), watch.StartRequest(req))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range one.Client.Watches.List() {
+		if s.Name == started.Name {
+			return s, nil
+		}
+	}
+	return watch.Status{Name: started.Name, URI: started.URI, Shape: started.Shape}, nil // it was stopped at once
+}
+
+func (p *page) stopWatch(r *http.Request) (any, error) {
+	one, err := p.api.running(r)
+	if err != nil {
+		return nil, err
+	}
+	if !one.Client.Watches.Stop(r.PathValue("name")) {
+		return nil, apiErrorf(http.StatusNotFound, "stop watch %q: there is none of that name", r.PathValue("name"))
+	}
+	return map[string]bool{"stopped": true}, nil
+}
+
+// tryWatch runs a filter on samples, and on the resource as it is now.
+func (p *page) tryWatch(r *http.Request) (any, error) {
+	var req struct {
+		URI     string `json:"uri"`
+		OnEvent string `json:"on_event"`
+	}
+	if err := readAPI(r, &req); err != nil {
+		return nil, err
+	}
+	one, err := p.api.running(r)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), tryTime)
+	defer cancel()
+	return one.Client.Watches.Try(ctx, req.URI, req.OnEvent)
+}
+
+func (p *page) listInbox(r *http.Request) (any, error) {
+	q := notice.Query{Newest: true, Limit: notice.DefaultPage}
+	v := r.URL.Query()
+	q.Agent, q.Source, q.After = v.Get("agent"), notice.Source(v.Get("source")), v.Get("after")
+	if s := v.Get("state"); s != "" {
+		for name := range strings.SplitSeq(s, ",") {
+			if notice.State(name).Rank() < 0 {
+				return nil, apiErrorf(http.StatusBadRequest, "state=%q: there is no such state", name)
+			}
+			q.States = append(q.States, notice.State(name))
+		}
+	}
+	if s := v.Get("limit"); s != "" {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > notice.MaxPage {
+			return nil, apiErrorf(http.StatusBadRequest, "limit=%q: use 1 to %d", s, notice.MaxPage)
+		}
+		q.Limit = n
+	}
+	if q.Agent != "" && !shows(r, q.Agent) {
+		return nil, apiErrorf(http.StatusForbidden, "the token gives no right to this inbox")
+	}
+	return p.notices(r.Context(), q, func(agent string) bool { return shows(r, agent) })
+}
+
+func (p *page) listInboxes(r *http.Request) (any, error) {
+	all, err := p.inboxes(r.Context(), func(agent string) bool { return shows(r, agent) })
+	return map[string]any{"agents": all}, err
+}
+
+// notice finds one that may be seen; of others nothing is told.
+func (p *page) notice(r *http.Request) (notice.Record, error) {
+	n, err := p.agents.Inbox.Get(r.Context(), "", r.PathValue("id"))
+	if err == nil && !shows(r, n.Agent) {
+		err = notice.ErrNotFound
+	}
+	return n, err
+}
+
+func (p *page) showNotice(r *http.Request) (any, error) { return p.notice(r) }
+
+func (p *page) ackNotice(r *http.Request) (any, error) {
+	n, err := p.notice(r)
+	if err != nil {
+		return nil, err
+	}
+	by := "page"
+	if who, known := httpserver.PrincipalOf(r.Context()); known {
+		by = "page " + who.Name
+	}
+	acked, err := p.agents.Inbox.Ack(r.Context(), n.Agent, by, n.ID)
+	return map[string]bool{"acked": len(acked) > 0}, err
+}
