@@ -126,7 +126,7 @@ function ThemeSwitch() {
           setTheme(next);
         }}
       />
-      <IconButton icon="close" label="Forget the token and leave" onClick={leave} />
+      <IconButton icon="leave" label="Forget the token and leave" onClick={leave} />
     </>
   );
 }

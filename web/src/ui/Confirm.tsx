@@ -1,4 +1,4 @@
-import { AlertDialog } from "radix-ui";
+import { Dialog } from "radix-ui";
 import { useState } from "react";
 import { message } from "../live/api";
 import { Button } from "./Button";
@@ -35,27 +35,27 @@ export function Confirm({ open, onClose, title, text, verb, danger = true, act }
     }
   };
   return (
-    <AlertDialog.Root open={open} onOpenChange={(o) => !o && !busy && close()}>
-      <AlertDialog.Portal>
+    <Dialog.Root open={open} onOpenChange={(o) => !o && !busy && close()}>
+      <Dialog.Portal>
         <div className="scrim" />
-        <AlertDialog.Content className="dialog">
-          <AlertDialog.Title asChild>
+        <Dialog.Content className="dialog" onInteractOutside={(e) => e.preventDefault()}>
+          <Dialog.Title asChild>
             <h2 className="wrap">{title}</h2>
-          </AlertDialog.Title>
-          <AlertDialog.Description asChild>
+          </Dialog.Title>
+          <Dialog.Description asChild>
             <p className="small wrap">{text}</p>
-          </AlertDialog.Description>
+          </Dialog.Description>
           <Problem text={error} />
           <div className="foot">
-            <AlertDialog.Cancel asChild>
+            <Dialog.Close asChild>
               <Button disabled={busy}>Keep it as it is</Button>
-            </AlertDialog.Cancel>
+            </Dialog.Close>
             <Button kind={danger ? "danger primary" : "primary"} busy={busy} onClick={() => void run()}>
               {verb}
             </Button>
           </div>
-        </AlertDialog.Content>
-      </AlertDialog.Portal>
-    </AlertDialog.Root>
+        </Dialog.Content>
+      </Dialog.Portal>
+    </Dialog.Root>
   );
 }

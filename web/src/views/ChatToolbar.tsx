@@ -22,6 +22,12 @@ export function ChatToolbar({ id, info, view, terminal }: { id: string; info: Se
   const [asking, setAsking] = useState<Asking>(null);
   const state = info && stateWords({ ...info, asked: view.state.asked, questions: view.state.asked.length || info.questions });
   const watches = info?.watches?.length ?? 0;
+  // Beside the name where there is room for it, below it where there is not.
+  const badge = state && (
+    <Badge tone={tones[state.tone]} plain={state.tone === "ended"}>
+      {state.label}
+    </Badge>
+  );
   return (
     <>
       <header className="toolbar">
@@ -34,17 +40,14 @@ export function ChatToolbar({ id, info, view, terminal }: { id: string; info: Se
             {[info?.meta.agent || info?.agent?.name, info?.meta.profile && `profile ${info.meta.profile}`].filter(Boolean).join(" · ") || " "}
           </div>
         </div>
-        {state && (
-          <Badge tone={tones[state.tone]} plain={state.tone === "ended"}>
-            {state.label}
-          </Badge>
-        )}
+        {badge}
         <McpPlug key={id} id={id} view={view} onReset={info?.running ? () => setAsking("reset") : undefined} />
         <SessionMenu id={id} info={info} onAsk={setAsking} terminal={terminal} />
       </header>
       {info && (
         <div className="facts-strip">
-          {info.meta.dir && <span className="wrap mono tiny">{info.meta.dir}</span>}
+          {badge}
+          {info.meta.dir && <span className="wrap mono tiny dir">{info.meta.dir}</span>}
           <span>
             begun <Time at={info.meta.created_at} />
           </span>

@@ -117,7 +117,7 @@ export function Composer({ id, info, state }: { id: string; info: SessionInfo | 
             className="input"
             rows={1}
             aria-label="Message to the agent"
-            placeholder="Message to the agent"
+            placeholder="Message"
             value={text}
             onChange={(e) => write(e.target.value)}
             onKeyDown={(e) => {
@@ -127,12 +127,12 @@ export function Composer({ id, info, state }: { id: string; info: SessionInfo | 
             }}
           />
           {working && (
-            <Button icon="stop" busy={cancelling} onClick={() => void cancel()}>
-              Cancel
+            <Button icon="stop" aria-label="Cancel the turn" busy={cancelling} onClick={() => void cancel()}>
+              <span className="words">Cancel</span>
             </Button>
           )}
-          <Button type="submit" kind="primary" icon="send" busy={sending} disabled={!text.trim() || !running || status === "connecting"}>
-            Send
+          <Button type="submit" kind="primary" icon="send" aria-label="Send" busy={sending} disabled={!text.trim() || !running || status === "connecting"}>
+            <span className="words">Send</span>
           </Button>
         </div>
       </form>

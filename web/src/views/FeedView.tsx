@@ -6,7 +6,6 @@ import type { Topic } from "../live/wire";
 import { usePage } from "../page";
 import { Button } from "../ui/Button";
 import { Empty } from "../ui/Empty";
-import { Field } from "../ui/Field";
 import { Problem } from "../ui/Problem";
 import { FeedRows } from "./FeedRows";
 
@@ -90,18 +89,14 @@ export function FeedView() {
           {statusWords[status]}
         </span>
         <span className="grow" />
-        <Field label="Topic">
-          {(f) => (
-            <select {...f} className="input" value={topic} onChange={(e) => choose(e.target.value)}>
-              <option value="">all topics</option>
-              {topics.map((t) => (
-                <option key={t.name} value={t.name}>
-                  {t.name} ({t.count.toLocaleString("en")})
-                </option>
-              ))}
-            </select>
-          )}
-        </Field>
+        <select className="input topic" aria-label="Topic" value={topic} onChange={(e) => choose(e.target.value)}>
+          <option value="">all topics</option>
+          {topics.map((t) => (
+            <option key={t.name} value={t.name}>
+              {t.name} ({t.count.toLocaleString("en")})
+            </option>
+          ))}
+        </select>
         <Button icon={paused ? "play" : "pause"} aria-pressed={paused} onClick={() => setPaused((p) => !p)}>
           {paused ? "Go on" : "Pause"}
         </Button>

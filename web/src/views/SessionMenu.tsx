@@ -45,7 +45,7 @@ export function SessionMenu({ id, info, terminal, onAsk }: Props) {
         <DropdownMenu.Trigger asChild>
           <IconButton icon="more" label="More about this session" />
         </DropdownMenu.Trigger>
-        <DropdownMenu.Portal>
+        {/* Not moved to the end of the page: it belongs to its landmark. */}
           <DropdownMenu.Content className="menu" align="end" sideOffset={4}>
             <DropdownMenu.Item className="menu-item" onSelect={() => void save()}>
               Export the transcript
@@ -69,7 +69,6 @@ export function SessionMenu({ id, info, terminal, onAsk }: Props) {
               Remove…
             </DropdownMenu.Item>
           </DropdownMenu.Content>
-        </DropdownMenu.Portal>
       </DropdownMenu.Root>
       <Dialog open={error !== ""} onClose={() => setError("")} title="That did not work">
         <Problem text={error} />

@@ -6,11 +6,13 @@ import { encode, terminalRoom } from "../live/terminal";
 import { usePage, useTopic } from "../page";
 import { Button } from "../ui/Button";
 import { PhaseNote } from "../ui/PhaseNote";
-import { terminalDocument } from "./terminalDocument";
+import { defineTerminalSheet } from "./terminalSheet";
 
 const settle = 150;
 // One message takes at most 256 KiB; what is pasted goes in pieces.
 const maxInput = 48 * 1024;
+
+defineTerminalSheet();
 
 const theme = { background: "#12151a", foreground: "#e6e9ef", cursor: "#84b4ff", selectionBackground: "#84b4ff55" };
 
@@ -28,7 +30,7 @@ export function TerminalPane({ id, running }: { id: string; running: boolean }) 
     const el = place.current;
     if (!el) return;
     const t = new Terminal({
-      documentOverride: terminalDocument(document), fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono").trim() || "monospace",
+      fontFamily: getComputedStyle(document.documentElement).getPropertyValue("--mono").trim() || "monospace",
       fontSize: 13, scrollback: 5_000, theme, cursorBlink: false, screenReaderMode: true, allowProposedApi: false,
     });
     const fit = new FitAddon();
