@@ -53,7 +53,27 @@ func findGroups() hierarchy {
 	if !h.unifiedPids {
 		h.pids = usableOne(own, "pids", "pids.max")
 	}
+	for _, at := range []string{h.memory, h.pids, h.unified} {
+		sweep(at)
+	}
 	return h
+}
+
+// sweep removes the empty groups of drivers that died without doing so.
+func sweep(at string) {
+	if at == "" {
+		return
+	}
+	left, err := filepath.Glob(filepath.Join(at, "ossicle-*-*"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		parts := strings.Split(filepath.Base(path), "-")
+		if _, err := strconv.Atoi(parts[1]); err == nil && !has("/proc", parts[1]) {
+			_ = os.Remove(path) // which fails if anybody is in it
+		}
+	}
 }
 
 // ownGroups are the groups that we are in, by controller; that of version 2 has

@@ -57,7 +57,8 @@ type box struct {
 	cmd     *exec.Cmd
 	user    *syscall.Credential // nil is us
 	groups  *groups
-	memory  bool // it ran out of it; before done is closed
+	guard   *guard // with Landlock
+	memory  bool   // it ran out of it; before done is closed
 	stderr  *tail
 	done    chan struct{} // closed when the process was reaped
 }
@@ -271,6 +272,7 @@ func (l *Local) run(b *box, started chan<- error) {
 	case Bubblewrap: // nothing outlives it
 	case Landlock:
 		killDomain()
+		b.guard.wait()
 	case Plain:
 		_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	}
@@ -314,6 +316,9 @@ func (l *Local) launch(b *box) (err error) {
 		if err := signals.enter(); err != nil {
 			return err
 		}
+		if b.guard, err = startGuard(b.user); err != nil {
+			return err
+		}
 	}
 	b.groups, err = l.probe.groups.enter(groupName(b.dir), l.o.Memory, l.o.Processes+spare, b.cmd.SysProcAttr)
 	if err == nil {
@@ -322,6 +327,7 @@ func (l *Local) launch(b *box) (err error) {
 	b.groups.leave()
 	if err != nil {
 		b.groups.remove()
+		b.guard.end()
 	}
 	return err
 }

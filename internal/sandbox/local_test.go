@@ -11,9 +11,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -402,6 +404,84 @@ func TestNeverCalled(t *testing.T) {
 	if e := <-p.exits; e.Signal == "" || time.Since(begun) > 2500*time.Millisecond {
 		t.Errorf("%s after %v", e, time.Since(begun))
 	}
+}
+
+// Where no control group can be written, limits of processes hold what they can,
+// and still nothing outlives its command or its sandbox. The driver says what is
+// not kept.
+func TestWithoutGroups(t *testing.T) {
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		p := open(t, tier, sandbox.LocalOptions{Memory: 256 << 20, Processes: 64})
+		p.driver.WithoutGroups()
+		if gaps := strings.Join(p.driver.Probe().Gaps, "\n"); !strings.Contains(gaps, "memory is bounded for each process") {
+			t.Errorf("%s", gaps)
+		}
+		s := p.start(t)
+		nap := napOf(t)
+		run(t, s, ":(){ :|:& };:; setsid env -i "+nap+" & sleep 1", 3000)
+		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
+			t.Errorf("after a fork bomb: %s", got)
+		}
+		if got := run(t, s, "tail /dev/zero; echo rc=$?", 60000); !strings.Contains(got, "rc=1\n") {
+			t.Errorf("memory is not bounded: %s", got)
+		}
+		if pids := marked(t, nap); len(pids) != 0 {
+			t.Errorf("daemons outlived their command: %v", pids)
+		}
+		go func() {
+			_, _ = s.CallTool(context.WithoutCancel(t.Context()), "exec", jsontext.Value(fmt.Sprintf(`{"command":"setsid env -i %s & %s"}`, nap, nap)), nil)
+		}()
+		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) < 2 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond) // the kernel starts them when it likes
+		}
+		must(t, syscall.Kill(workerOf(t, p), syscall.SIGKILL))
+		if e := <-p.exits; e.Code == 0 {
+			t.Errorf("%+v", e)
+		}
+		if pids := marked(t, nap); len(pids) != 0 {
+			t.Errorf("daemons outlived their worker: %v", pids)
+		}
+	})
+}
+
+// driverEnv makes the test binary a host with a driver and one sandbox, which is
+// killed: tier, directory.
+const driverEnv = "OSSICLE_TEST_DRIVER"
+
+// TestDriverProcess is no test: it is the driver of the test below.
+func TestDriverProcess(t *testing.T) {
+	tier, nap, ok := strings.Cut(os.Getenv(driverEnv), ":")
+	if !ok {
+		t.Skip("only as a child of another test")
+	}
+	s := open(t, sandbox.Tier(tier), sandbox.LocalOptions{}).start(t)
+	_, _ = s.CallTool(within(t), "exec", jsontext.Value(fmt.Sprintf(`{"command":"setsid env -i %s & (setsid env -i %s &); %s"}`, nap, nap, nap)), nil)
+}
+
+// A driver that is killed takes its sandboxes with it, and all that commands in
+// them have started.
+func TestKilledDriver(t *testing.T) {
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		open(t, tier, sandbox.LocalOptions{}) // or skips
+		nap := napOf(t)
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestDriverProcess$")
+		dir := t.TempDir()
+		must(t, os.Chmod(dir, 0o755))
+		must(t, os.Chmod(filepath.Dir(dir), 0o755))
+		cmd.Env = append(os.Environ(), driverEnv+"="+string(tier)+":"+nap, "TMPDIR="+dir)
+		must(t, cmd.Start())
+		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) < 3 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond) // the kernel starts them when it likes
+		}
+		if n := len(running(t, nap)); n != 3 {
+			t.Errorf("%d run", n)
+		}
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		if pids := marked(t, nap); len(pids) != 0 {
+			t.Errorf("processes outlived their driver: %v", pids)
+		}
+	})
 }
 
 // A driver that cannot keep a sandbox says why and is none, unless that is asked
