@@ -61,7 +61,10 @@ type AgentSpec struct {
 	Topics []TopicSpec
 	// Signals is the collaboration session that the agent takes part in, under its
 	// own id. Empty is none.
-	Signals  string
+	Signals string
+	// Sandbox is the kind of sandbox whose tools the agent gets, as an MCP server of
+	// that name. Empty is none.
+	Sandbox  string
 	Channels []agent.Channel
 	Chat     *Chat // nil: the agent is in none
 	Asks     bool  // a person can be asked
@@ -79,6 +82,7 @@ type Agent struct {
 	code     *agent.CodeMode
 	ears     *listeners // nil: it listens to no topic
 	seat     *seat      // nil: it is in no collaboration session
+	box      *agentBox  // nil: it has no sandbox
 	report   *sessionReport
 	terminal *pty.Terminal // nil: it is shown in none
 	ready    chan struct{} // closed when the first turn need not wait any more
@@ -86,10 +90,12 @@ type Agent struct {
 	gate     restoreGate
 	down     teardown
 	chats    bool
-	failed   chan error // capacity 1
-	closed   chan struct{}
-	ending   sync.Once
-	err      error // of Close, after closed
+	// inProcess: the agent is a model loop of our own, which calls our tools itself.
+	inProcess bool
+	failed    chan error // capacity 1
+	closed    chan struct{}
+	ending    sync.Once
+	err       error // of Close, after closed
 }
 
 // Start starts an agent: its session runs, its watches stand or the error says
@@ -142,9 +148,13 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	o.Client = client
 	o.down.push("client", clientBudget, client.Close)
 
-	o.code = agent.NewCodeMode(o.python(ctx), codeServers(client.Servers), client.Watches, &agent.CodeOptions{
+	if err := o.openBox(ctx, spec); err != nil {
+		return err
+	}
+	o.code = agent.NewCodeMode(o.python(ctx), o.servers(), client.Watches, &agent.CodeOptions{
 		OnNoReply: func() { o.Session.EndTurn() }, Log: a.log,
 	})
+	o.box.onChange(o.code.Invalidate)
 	o.down.push("code", pythonBudget, func(context.Context) error { o.code.Close(); return nil })
 
 	if err := o.listen(spec); err != nil {
@@ -224,7 +234,7 @@ func (o *Agent) hear(ctx context.Context) {
 
 // pull fetches what waits for a run that is due anyway.
 func (o *Agent) pull(ctx context.Context, user bool) []agent.Waiting {
-	waiting := o.waker().pull(ctx, user)
+	waiting := append(o.box.pull(ctx), o.waker().pull(ctx, user)...)
 	if user && o.ears != nil {
 		waiting = append(waiting, o.ears.pull()...)
 	}
@@ -297,6 +307,9 @@ func (o *Agent) tools(ctx context.Context) []agent.Tool {
 	tools := append(o.code.Tools(ctx), inboxTools(o.agents.Inbox, o.Session.ID())...)
 	if o.ears != nil {
 		tools = append(tools, o.ears.tools()...)
+	}
+	if o.inProcess {
+		tools = append(tools, o.box.plain()...) // others find them at a server of their own
 	}
 	return append(tools, o.seat.tools()...)
 }

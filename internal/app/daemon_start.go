@@ -30,6 +30,7 @@ type StartRequest struct {
 	Watches []StartedWatch `json:"watches,omitzero"`
 	Topics  []string       `json:"topics,omitzero"`  // TOPIC or TOPIC=POLICY
 	Signals string         `json:"signals,omitzero"` // collaboration session
+	Sandbox string         `json:"sandbox,omitzero"` // kind of sandbox whose tools the agent gets
 }
 
 // StartModel is where a model loop finds its model.
@@ -90,11 +91,15 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 			return nil, err
 		}
 		spec.Profile, spec.Mode, spec.Model = p.Profile, p.Mode, Model{URL: p.Model.URL, Name: p.Model.Name, Key: key}
+		spec.Sandbox = p.Sandbox
 		if spec.Servers, err = profileServers(p.Servers); err != nil {
 			return nil, fmt.Errorf("profile %q: %w", req.Profile, err)
 		}
 	}
 	req.lay(spec)
+	if _, known := s.agents.config.Sandbox(spec.Sandbox); spec.Sandbox != "" && !known {
+		return nil, &SandboxProfileError{spec.Sandbox, s.agents.config.SandboxNames()}
+	}
 	for _, text := range req.Topics {
 		topic, err := ParseTopicSpec(text)
 		if err != nil {
@@ -133,6 +138,9 @@ func (req *StartRequest) lay(spec *AgentSpec) {
 	}
 	if req.Mode != "" {
 		spec.Mode = req.Mode
+	}
+	if req.Sandbox != "" {
+		spec.Sandbox = req.Sandbox
 	}
 	if req.Policy != "" {
 		p.Policy = agent.Policy(req.Policy)

@@ -113,6 +113,10 @@ func (r *sessionReport) reach(s *configured) (spec mcpclient.Spec, done func(), 
 	if s.transport == evidence.InProcess {
 		return spec, nil, ErrNotAttached
 	}
+	if s.box != nil {
+		url, done, err := s.box.probe()
+		return mcpclient.Spec{Name: s.name, Transport: mcpclient.HTTP, URL: url}, done, err
+	}
 	url, done, ok := r.o.endpoint.probe(r.o.session)
 	if !ok {
 		return spec, nil, ErrNotAttached

@@ -23,11 +23,21 @@ type configured struct {
 	transport evidence.Transport
 	target    string
 	omitted   evidence.Reason // why nobody hands it to the agent; empty: it is handed over
-	spec      *mcpclient.Spec // nil: our own endpoint
+	spec      *mcpclient.Spec // nil: ours
+	box       *agentBox       // the agent's sandbox; nil: another
 }
 
 // handed reports whether the agent connects to a server of others itself.
-func (s *configured) handed() bool { return s.spec != nil && s.omitted == "" }
+func (s *configured) handed() bool { return (s.spec != nil || s.box != nil) && s.omitted == "" }
+
+// withBox adds the sandbox of an agent, under a name that is free.
+func withBox(all []configured, box *agentBox, endpoint string) []configured {
+	name := sandboxServer
+	for i := 2; slices.ContainsFunc(all, func(c configured) bool { return c.name == name }); i++ {
+		name = fmt.Sprintf("%s-%d", sandboxServer, i)
+	}
+	return append(all, configured{name: name, source: evidence.SourceBuiltin, transport: evidence.HTTP, target: evidence.NetworkTarget(endpoint), box: box})
+}
 
 // ofOssicle are the servers that ossicle connects to itself.
 func ofOssicle(specs []mcpclient.Spec) []mcpclient.Spec {
@@ -76,13 +86,15 @@ func secretsOf(servers []configured, env []string) (values []string) {
 
 func (s *configured) secrets() []string { return secretsIn(*s.spec) }
 
-
 // hand returns how the agent reaches a server of others: by a relay of this
 // attempt, which sees what passes. Headers and the URL stay here.
 func (a *attempt) hand(s *configured, relays map[string]http.Handler) (agent.MCPServer, error) {
 	out := agent.MCPServer{Name: s.name}
 	token := newToken()
 	url := a.r.o.endpoint.relayURL(token)
+	if s.box != nil {
+		return a.handBox(s, url, token, relays), nil
+	}
 	if s.transport == evidence.Stdio {
 		relays[token] = a.intake(s.name)
 		return a.command(s, url), nil
@@ -104,6 +116,19 @@ func (a *attempt) hand(s *configured, relays map[string]http.Handler) (agent.MCP
 		out.HTTP = url
 	}
 	return out, nil
+}
+
+// handBox returns how the agent reaches its sandbox, by whatever transport it can.
+func (a *attempt) handBox(s *configured, url, token string, relays map[string]http.Handler) agent.MCPServer {
+	older := newToken()
+	seen := a.observe(s.name, a.r.clean)
+	web, sse := s.box.web()
+	relays[token], relays[older] = seen.Handler(web), seen.Handler(sse)
+	out := agent.MCPServer{Name: s.name, HTTP: url, SSE: a.r.o.endpoint.relayURL(older), Command: a.r.o.endpoint.bridge}
+	if out.Command != nil {
+		out.Env = []string{EnvBridge + "=" + out.SSE}
+	}
+	return out
 }
 
 // command is how the agent starts a server that is a program: behind a relay,

@@ -63,9 +63,13 @@ func newSessionReport(all *reports, o reportOptions) *sessionReport {
 func (o *Agent) keepReport(ctx context.Context, spec *AgentSpec) error {
 	a := o.agents
 	inProcess := spec.Engine == nil && len(spec.Profile.Command) == 0
+	o.inProcess = inProcess
 	servers, err := configuration(spec.Servers, a.endpoint.base(), inProcess)
 	if err != nil {
 		return err
+	}
+	if o.box != nil && !inProcess {
+		servers = withBox(servers, o.box, a.endpoint.base())
 	}
 	r := reportOptions{
 		session: spec.ID, task: spec.Signals, agent: "chat", profile: spec.Profile.Name, dir: spec.Profile.Dir, env: spec.Profile.Env,

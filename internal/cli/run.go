@@ -45,6 +45,7 @@ type agentFlags struct {
 	midTurn   bool
 	topics    []string
 	signals   string
+	sandbox   string
 }
 
 func (f *agentFlags) register(cmd *cobra.Command) {
@@ -60,6 +61,7 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.dir, "dir", "", "working directory of the agent (default: this one)")
 	flags.BoolVar(&f.midTurn, "mid-turn", false, "offer notices to the running turn, where the agent has a way for it")
 	flags.StringVar(&f.signals, "signals", "", "collaboration session of agents to take part in, under the id of the session; see 'ossicle start-session'")
+	flags.StringVar(&f.sandbox, "sandbox", "", "kind of sandbox whose tools the agent gets: light, or one of the configuration file")
 	flags.StringArrayVar(&f.topics, "topic", nil, "topic of the feed to listen to: TOPIC, or TOPIC=digest to be told before a person's next prompt, TOPIC=silent to be asked for (repeatable)")
 }
 
@@ -116,7 +118,12 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Bridge: bridge(), Logger: e.log})
+	boxes, end, err := f.openSandboxes(ctx, e, c, spec)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Sandboxes: boxes, Bridge: bridge(), Logger: e.log})
 	if err != nil {
 		return err
 	}
@@ -152,6 +159,25 @@ func (f *runFlags) openFeed(ctx context.Context, e *env, c *config.Config) (*app
 		return nil, nil, err
 	}
 	return feed, func() error { return feed.Close(context.WithoutCancel(ctx)) }, nil
+}
+
+// openSandboxes opens a gateway of this process for an agent that wants a sandbox.
+func (f *runFlags) openSandboxes(ctx context.Context, e *env, c *config.Config, spec *app.AgentSpec) (*app.WorkerGateway, func() error, error) {
+	if spec.Sandbox == "" {
+		return nil, func() error { return nil }, nil
+	}
+	if _, known := c.Sandbox(spec.Sandbox); !known {
+		return nil, nil, &usageError{fmt.Errorf("--sandbox: there is no kind %q; there are %s", spec.Sandbox, strings.Join(c.SandboxNames(), ", "))}
+	}
+	home := f.data
+	if home == "" {
+		home = c.Home
+	}
+	g, err := app.OpenGateway(ctx, c, &app.GatewayOptions{Artifacts: filepath.Join(home, app.ArtifactsDir), Quiet: true, Logger: e.log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return g, func() error { return g.Close(context.WithoutCancel(ctx)) }, nil
 }
 
 // open lets ossicle session use a session that has a name. It also keeps a
@@ -269,6 +295,9 @@ func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error 
 		spec.Topics = append(spec.Topics, topic)
 	}
 	spec.Signals = f.signals
+	if spec.Sandbox = p.Sandbox; f.sandbox != "" {
+		spec.Sandbox = f.sandbox
+	}
 	if f.mode != "" {
 		spec.Mode = f.mode
 	}

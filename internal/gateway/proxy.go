@@ -13,11 +13,17 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
-// ToolServer returns an MCP server with the tools of a running session, for an
-// agent that uses the sandbox as one more server. The set is that of the moment;
-// a call to a tool that is gone is answered with an error. Results pass through
-// as the worker wrote them.
-func ToolServer(s *worker.Session) *mcp.Server {
+// Toolbox is what a sandbox offers; *worker.Session is one.
+type Toolbox interface {
+	Tools() []*mcp.Tool
+	CallTool(ctx context.Context, name string, arguments jsontext.Value, o *worker.CallOptions) (*mcp.CallToolResult, error)
+}
+
+// ToolServer returns an MCP server with the tools of a sandbox, for an agent that
+// uses it as one more server. The set is that of the moment; a call to a tool that
+// is gone is answered with an error. Results pass through as the worker wrote
+// them.
+func ToolServer(s Toolbox) *mcp.Server {
 	server := mcp.NewServer(&mcp.Implementation{Name: "sandbox", Version: version.Number()}, nil)
 	for _, t := range s.Tools() {
 		server.AddTool(t, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
