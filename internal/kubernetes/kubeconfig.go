@@ -144,7 +144,7 @@ func (a *access) useCluster(c kubeCluster, dir string) error {
 	if c.Insecure && ca != nil {
 		return errors.New("insecure-skip-tls-verify and a certificate authority exclude each other")
 	}
-	a.tls.InsecureSkipVerify, a.tls.ServerName = c.Insecure, c.ServerName //nolint:gosec // the operator's own word
+	a.tls.InsecureSkipVerify, a.tls.ServerName = c.Insecure, c.ServerName // the operator's own word
 	if c.ProxyURL != "" {
 		if a.proxy, err = url.Parse(c.ProxyURL); err != nil || a.proxy.Host == "" {
 			return errors.New("proxy-url is no URL")
