@@ -88,9 +88,10 @@ func (s *Session) Tools() []*mcp.Tool {
 // while its worker is away, the call waits; a call that was sent before a
 // connection was lost is sent again with the same id, which the worker joins to
 // the first. Numbers in StructuredContent are raw JSON. Errors: RemoteError,
-// ErrOver, ErrReleasing, ErrDraining, ErrBusy, ErrUnknownTool,
+// ErrOver, ErrReleasing, ErrDraining, ErrConflict, ErrBusy, ErrUnknownTool,
 // ErrUnknownOutcome, or that of ctx, which also cancels the call in the worker.
-// After ErrDraining a call with an ID can be repeated at the host that takes over.
+// After ErrDraining, and ErrConflict, which says that the worker went to another
+// host, a call with an ID can be repeated at the host that has the session.
 func (s *Session) CallTool(ctx context.Context, name string, arguments jsontext.Value, o *CallOptions) (*mcp.CallToolResult, error) {
 	raw, err := s.CallRaw(ctx, name, arguments, o)
 	if err != nil {

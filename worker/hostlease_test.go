@@ -251,6 +251,70 @@ func TestDrainedHostIsFollowed(t *testing.T) {
 	})
 }
 
+// ONE-9: the host that created a session has it in memory still when the worker
+// went to another one. When that one drains, the worker comes to the first, which
+// must not send it away for good.
+func TestWorkerComesToItsCreator(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newLiving(t, store, "a"), newLiving(t, store, "b")
+		defer a.end()
+		mustCreate(t, a.rig, "s1")
+		box, route := newToolbox(), &switchTransport{to: b.net}
+		stop := roaming(t, box, route)
+		time.Sleep(2 * time.Second)
+		s, err := b.host.Session("s1")
+		must(t, err)
+		must(t, s.Running(t.Context()))
+		route.set(a.net)
+		must(t, b.host.Drain(t.Context()))
+		b.end()
+		time.Sleep(2 * time.Second)
+		back, err := a.host.Session("s1")
+		must(t, err)
+		must(t, back.Running(t.Context()))
+		if res, err := back.CallTool(t.Context(), "exec", jsontext.Value(`{"say":"x"}`), nil); err != nil || textOf(res) != "x" || back.Record().Attempt != 1 {
+			t.Errorf("%v, %v, attempt %d", res, err, back.Record().Attempt)
+		}
+		stop()
+	})
+}
+
+// ONE-9: a worker whose connection broke comes back by another host, while the
+// first one lives and has its call: the call ends there soon, not with the window.
+func TestCallOfMovedSessionEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &worker.Memory{}
+		a, b := newLiving(t, store, "a"), newLiving(t, store, "b")
+		defer a.end()
+		defer b.end()
+		s, box, route := mustCreate(t, a.rig, "s1"), newToolbox(), &switchTransport{to: a.net}
+		stop := roaming(t, box, route)
+		must(t, s.Running(t.Context()))
+		args, o := jsontext.Value(`{"say":"once","sleep":30}`), &worker.CallOptions{ID: "call-1"}
+		call := make(chan error, 1)
+		go func() {
+			_, err := s.CallTool(t.Context(), "exec", args, o)
+			call <- err
+		}()
+		synctest.Wait()
+		route.set(b.net)
+		a.net.Reset()
+		begun := time.Now()
+		if err := <-call; !errors.Is(err, worker.ErrConflict) || time.Since(begun) > 5*time.Second {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		moved, err := b.host.Session("s1")
+		must(t, err)
+		if res, err := moved.CallTool(t.Context(), "exec", args, o); err != nil || textOf(res) != "once" || box.started.Load() != 1 {
+			t.Errorf("%v, %v: %d runs", res, err, box.started.Load())
+		}
+		stop()
+	})
+}
+
 // trail says what an audit has of a session, an entry a line.
 func (a *auditLog) trail(session string) string {
 	a.mu.Lock()

@@ -171,6 +171,10 @@ func (m *hostMachine) ordered(now time.Time, ev hostEvent) {
 	case hostDrain:
 		m.drain(now)
 	case hostSuperseded:
+		for _, c := range slices.Clone(m.candidates) { // the next dial may be the one
+			m.do(hostClose{c.ch, closeTryLater, "another host has the session"})
+			m.drop(c.ch)
+		}
 		m.closeAll(CloseSuperseded, "another host serves the session")
 		m.forget()
 	case hostExited:

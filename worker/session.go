@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type Session struct {
 	changed  chan struct{} // closed and replaced with each step
 	gone     error         // why no call can be made any more
 	visitors int           // upgrades under way
+	seeker   *time.Timer   // see seek
+	pause    time.Duration // of seeker
 	lostAt   time.Time     // when the bound connection was lost; zero while there is one
 	beatAt   time.Time     // of the last heartbeat on the bound connection
 }
@@ -149,15 +152,19 @@ func (s *Session) feedLocked(ev hostEvent) {
 		return
 	}
 	switch err := s.save(); {
-	case isConflict(err) && !s.retakeSoon(had), errors.Is(err, ErrUnknownSession):
+	case isConflict(err) && s.retakeSoon(had):
+	case isConflict(err) && s.welcomeGuest(ev, acts):
+		return
+	case isConflict(err), errors.Is(err, ErrUnknownSession):
 		s.lose()
 		return
-	case err != nil && !isConflict(err) && s.m.rec.State.Final():
+	case err != nil && s.m.rec.State.Final():
 		s.saveLater(had) // there is no next change
 	}
 	s.note(from, ev, acts)
 	s.execute(acts)
 	s.loseGuest()
+	s.seek()
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -187,10 +194,15 @@ func sameRecord(a, b Record) bool {
 
 // lose gives up a session that another host has.
 func (s *Session) lose() {
-	for _, l := range s.links {
-		l.close(CloseSuperseded, "another host serves the session")
+	for ch, l := range s.links {
+		if ch == s.m.bound {
+			l.close(CloseSuperseded, "another host serves the session")
+			continue
+		}
+		l.close(closeTryLater, "another host has the session") // its next dial may be the one
 	}
-	s.execute(s.m.step(time.Now(), hostSuperseded{}))
+	acts := s.m.step(time.Now(), hostSuperseded{})
+	s.execute(slices.DeleteFunc(acts, func(a hostAction) bool { return a == hostForget{} }))
 	s.depart(ErrConflict)
 }
 
@@ -211,6 +223,7 @@ func (s *Session) depart(why error) {
 		t.Stop()
 		delete(s.timers, id)
 	}
+	s.rest()
 	if s.gone != nil {
 		return
 	}
