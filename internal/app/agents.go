@@ -44,7 +44,7 @@ type Agents struct {
 	endpoint *Endpoint
 	reports  *reports
 	shim     []string // command of a relay for servers that are commands; nil: none
-	lives    bells // sessions that have started here, ended, or were removed
+	lives    bells    // sessions that have started here, ended, or were removed
 	down     teardown
 
 	mu     sync.Mutex

@@ -35,7 +35,9 @@ func (a *Agents) RecentOutput(session string) AgentOutput {
 	r.mu.Lock()
 	engine := r.engine
 	r.mu.Unlock()
-	e, ok := engine.(interface{ Stderr() (text string, live bool) })
+	e, ok := engine.(interface {
+		Stderr() (text string, live bool)
+	})
 	if !ok {
 		return out
 	}
