@@ -86,6 +86,9 @@ func (p *page) Open(ctx context.Context, name pageserver.Topic, after int64, to 
 	if err := p.find(ctx, name); err != nil {
 		return nil, err
 	}
+	if name.Kind == pageserver.Terminal {
+		return p.openTerminal(ctx, name, after, to)
+	}
 	t, err := p.enter(name)
 	if err != nil {
 		return nil, err
@@ -159,11 +162,6 @@ func (p *page) topic(name pageserver.Topic) (pageTopic, error) {
 	case pageserver.Signals, pageserver.Sandboxes, pageserver.Terminal:
 	}
 	return nil, pageserver.Errorf(pageserver.CodeUnavailable, "this process has no %s", name.Kind)
-}
-
-// Call implements pageserver.Backend.
-func (p *page) Call(context.Context, *pageserver.Call) (any, error) {
-	return nil, pageserver.Errorf(pageserver.CodeUnavailable, "this process does not do that")
 }
 
 // pageError is an error of the application as the page is told it.

@@ -101,7 +101,7 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 	defer func() { err = errors.Join(err, agents.Close(context.WithoutCancel(ctx))) }()
 	return agents.Serve(ctx, app.ServeOptions{
 		Addr: f.listen, TLS: certs, Hosts: f.hosts, Origins: f.origins, Data: f.store.data, Feed: feed, Sandboxes: gateway, Logger: e.log,
-		Ready: e.printServing,
+		Ready: e.printServing(f.store.data),
 	})
 }
 
@@ -128,14 +128,4 @@ func (f *daemonServeFlags) tls() (*tls.Config, error) {
 		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
-}
-
-func (e *env) printServing(url string) error {
-	if e.json {
-		return writeJSON(e.Out, struct {
-			URL string `json:"url"`
-		}{url})
-	}
-	_, err := fmt.Fprintf(e.Out, "serving the feed and sessions at %s\n", url)
-	return err
 }
