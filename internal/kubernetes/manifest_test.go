@@ -15,6 +15,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
+	gw "github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -189,13 +190,28 @@ func TestActiveDeadlineHoldsASession(t *testing.T) {
 	}
 }
 
-// IDN-2: the session is in the environment, echoed, and in a label of the Job; the
-// label is all that an operator needs to find it.
+// IDN-2: the session is the sub of the token in the Secret, the SESSION_ID of the
+// worker, and a label of the Job for whoever looks for it.
 func TestSessionStandsInItsThreePlaces(t *testing.T) {
 	t.Parallel()
-	m, err := build("n", inCluster(), spec("ses_7.A"), "x")
+	key, err := gw.NewKey()
 	if err != nil {
 		t.Fatal(err)
+	}
+	issuer, err := gw.NewTokens("https://gw.example", key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := spec("ses_7.A")
+	if s.Token, err = issuer.Issue("ses_7.A", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	m, err := build("n", inCluster(), s, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sub, err := issuer.Authenticate(t.Context(), string(m.Secret.Data[secretKey])); err != nil || sub != "ses_7.A" {
+		t.Errorf("%q, %v", sub, err)
 	}
 	for what, labels := range map[string]map[string]string{"job": m.Job.Metadata.Labels, "pod": m.Job.Spec.Template.Metadata.Labels, "secret": m.Secret.Metadata.Labels} {
 		if labels["session"] != "ses_7.A" || labels["app"] != "agentfy-worker" || labels["profile"] != "light" {
@@ -209,14 +225,14 @@ func TestSessionStandsInItsThreePlaces(t *testing.T) {
 	if env[worker.EnvSessionID] != "ses_7.A" {
 		t.Errorf("%v", env)
 	}
-	s := spec("a")
+	s = spec("a")
 	s.Env[worker.EnvSessionID] = "b"
 	if _, err := build("n", inCluster(), s, "x"); err == nil {
 		t.Error("an environment of another session was taken")
 	}
 }
 
-// ENV-2, ENV-3: the token is a file of a projected Secret, and nowhere else.
+// ENV-2: the token is a file of a projected Secret, and nowhere else.
 func TestTokenIsAFileAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s := spec("a")
@@ -255,8 +271,8 @@ func TestTokenIsAFileAndNothingElse(t *testing.T) {
 	}
 }
 
-// CON-2 as far as manifests hold it: nothing that gives a pod an address is made,
-// and a policy denies what comes in and all but the gateway of what goes out.
+// CON-2: nothing that gives a pod an address is made, and a policy denies what comes
+// in and all but the gateway of what goes out.
 func TestNobodyReachesAPod(t *testing.T) {
 	t.Parallel()
 	for _, g := range []Gateway{inCluster(), outside()} {
@@ -371,6 +387,19 @@ func TestSpecsThatAreRefused(t *testing.T) {
 	unfindable.Address = ""
 	if _, err := build("n", unfindable, spec("a"), "x"); err == nil || !strings.Contains(err.Error(), "DNS") {
 		t.Errorf("a gateway that no pod can find: %v", err)
+	}
+}
+
+func TestQuantities(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]bool{
+		"1": true, "500m": true, "2Gi": true, "0.5": true, "1.25Gi": true, "100k": true, "010": true,
+		"": false, "0": false, "0.0": false, "000Mi": false, "-1": false, "+1": false, "1.": false, ".5": false, "1.2345": false, "1e3": false, "1 Gi": false, "Gi": false, "1gi": false, "1Gib": false,
+		"1.5.2": false, "1234567890123": false, "١": false, "1Gi\n": false,
+	} {
+		if isQuantity(s) != want {
+			t.Errorf("%q: %t", s, !want)
+		}
 	}
 }
 

@@ -29,8 +29,7 @@ func waitingFor(reason, message string) string {
 	return fmt.Sprintf(`{"phase":"Pending",%s{"waiting":{"reason":%q,"message":%q}}}]}`, statusContainer, reason, message)
 }
 
-// EX-1 to EX-4 as an operator sees them: the exit code of the worker arrives with
-// what it means.
+// The exit code of the worker arrives with what it means to an operator.
 func TestExitCodesArrive(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -216,8 +215,8 @@ func TestTroubleThatPasses(t *testing.T) {
 	})
 }
 
-// ONE-6 as the driver sees it: the cluster makes two pods for one Job, the gateway
-// refuses the second, and the first goes on. The end of one is not the end.
+// The cluster makes two pods for one Job, the gateway refuses the second, and the
+// first goes on. The end of one is not the end.
 func TestTwoPodsForOneJob(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, r *rig) {

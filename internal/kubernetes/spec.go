@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -93,16 +92,46 @@ type Gateway struct {
 	DNS bool
 }
 
-// quantity is the part of the API's notation for amounts that we take: a positive
-// decimal with a suffix.
-var quantity = regexp.MustCompile(`^(?:[1-9][0-9]{0,14}|0\.[0-9]{1,3}|[1-9][0-9]{0,9}\.[0-9]{1,3})(?:m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
+// isQuantity reports whether s is an amount as we take it, which is less than the
+// API does: a positive decimal with a suffix.
+func isQuantity(s string) bool {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	rest := s[digits:]
+	ok := digits > 0 && digits <= 12
+	positive := strings.Trim(s[:digits], "0") != ""
+	if fraction, dotted := strings.CutPrefix(rest, "."); dotted {
+		n := len(fraction) - len(strings.TrimLeft(fraction, "0123456789"))
+		ok = ok && n > 0 && n <= 3
+		positive = positive || strings.Trim(fraction[:n], "0") != ""
+		rest = fraction[n:]
+	}
+	switch rest {
+	case "", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti":
+		return ok && positive
+	}
+	return false
+}
 
-// variableName is what every shell takes for a name.
-var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+// isVariable reports whether every shell takes s for the name of a variable.
+func isVariable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c != '_' && !isAlphanumeric(c) || i == 0 && c >= '0' && c <= '9' {
+			return false
+		}
+	}
+	return s != ""
+}
 
-// imageName keeps what can be no reference to an image out of manifests. That it
-// can be pulled is the cluster's to say.
-var imageName = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9._:/@-]{0,511}$`)
+// isImage keeps what can be no reference to an image out of manifests. That it can
+// be pulled is the cluster's to say.
+func isImage(s string) bool {
+	for i := range len(s) {
+		if !isAlphanumeric(s[i]) && !strings.ContainsRune("._:/@-", rune(s[i])) {
+			return false
+		}
+	}
+	return s != "" && len(s) <= 512 && isLower(s[0]) && isAlphanumeric(s[len(s)-1])
+}
 
 // problems collects what is wrong.
 type problems []error
@@ -116,7 +145,7 @@ func (p *problems) need(ok bool, format string, args ...any) {
 // Validate returns everything that is wrong, joined.
 func (p Pod) Validate() error {
 	var bad problems
-	bad.need(imageName.MatchString(p.Image), "check pod: image %q is no name of an image", p.Image)
+	bad.need(isImage(p.Image), "check pod: image %q is no name of an image", p.Image)
 	switch p.PullPolicy {
 	case "", "Always", "IfNotPresent", "Never":
 	default:
@@ -131,7 +160,7 @@ func (p Pod) Validate() error {
 		{"workspace", p.Workspace},
 		{"tmp", p.Tmp},
 	} {
-		bad.need(q.value == "" || quantity.MatchString(q.value), "check pod: %s %q is no quantity; write for instance 500m or 2Gi", q.name, q.value)
+		bad.need(q.value == "" || isQuantity(q.value), "check pod: %s %q is no quantity; write for instance 500m or 2Gi", q.name, q.value)
 	}
 	for _, n := range append([]string{p.RuntimeClass, p.PriorityClass}, p.PullSecrets...) {
 		bad.need(n == "" || isSubdomain(n), "check pod: %q is no name of an object", n)
@@ -184,7 +213,7 @@ func (s Spec) validate(g Gateway) error {
 	size := 0
 	for name, v := range s.Env {
 		size += len(name) + len(v)
-		bad.need(variableName.MatchString(name) && utf8.ValidString(v) && !strings.Contains(v, "\x00"), "check sandbox: the variable %q cannot be set", name)
+		bad.need(isVariable(name) && utf8.ValidString(v) && !strings.Contains(v, "\x00"), "check sandbox: the variable %q cannot be set", name)
 	}
 	bad.need(size <= maxEnv, "check sandbox: the environment has %d bytes; %d may be", size, maxEnv)
 	for _, name := range []string{worker.EnvToken, worker.EnvTokenFile} {

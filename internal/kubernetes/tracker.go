@@ -152,7 +152,7 @@ func (t *tracker) take(resource string, o object, deleted bool) (name string, ok
 func (t *tracker) takeJob(o object, deleted bool) (string, bool) {
 	name := o.Metadata.Name
 	session, ok := o.session(name)
-	if !ok {
+	if !ok || deleted && t.boxes[name] == nil {
 		return "", false
 	}
 	b := t.box(name, session)
@@ -174,13 +174,13 @@ func (t *tracker) takeJob(o object, deleted bool) (string, bool) {
 func (t *tracker) takePod(o object, deleted bool) (string, bool) {
 	name := o.job()
 	session, ok := o.session(name)
-	if !ok || o.Metadata.UID == "" {
+	if !ok || o.Metadata.UID == "" || deleted && t.boxes[name] == nil {
 		return "", false
 	}
 	b, uid := t.box(name, session), o.Metadata.UID
 	before, known := b.pods[uid]
 	if !known {
-		if deleted { // its end was told, or it is another's
+		if deleted { // it was not there when we began to look
 			return name, true
 		}
 		b.seen++
