@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -67,7 +68,7 @@ func (r *sessionReport) test(ctx context.Context, server string) (result evidenc
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(r.gone, func() { cancel(ErrNotLive) })()
-	result = reach(ctx, spec, r.environ(s), r.all.log)
+	result = reach(ctx, spec, r.reachTime, r.environ(s), r.all.log)
 	if ctx.Err() != nil {
 		return evidence.EndpointTest{}, context.Cause(ctx) // whoever asked has gone: nothing is said of the server
 	}
@@ -137,13 +138,13 @@ func (r *sessionReport) environ(s *configured) []string {
 func (s *configured) byOssicle() bool { return s.spec != nil && !s.handed() }
 
 // reach connects to a server, lists its tools, and ends all that it began.
-func reach(ctx context.Context, spec mcpclient.Spec, environ []string, log *slog.Logger) evidence.EndpointTest {
+func reach(ctx context.Context, spec mcpclient.Spec, within time.Duration, environ []string, log *slog.Logger) evidence.EndpointTest {
 	result := evidence.EndpointTest{TestedAt: time.Now().UTC()}
-	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	spec.Attach = ""
 	pool, err := mcpclient.NewPool([]mcpclient.Spec{spec}, &mcpclient.Options{
-		ConnectTimeout: reachTime, RequestTimeout: reachTime, RestartBudget: -1, StopGrace: reachGrace, Environ: environ,
+		ConnectTimeout: within, RequestTimeout: within, RestartBudget: -1, StopGrace: reachGrace, Environ: environ,
 	})
 	if err == nil {
 		defer pool.Close()
@@ -182,14 +183,28 @@ func reachReason(err error) evidence.Reason {
 		return evidence.ReasonCommandNotFound
 	case errors.Is(err, context.DeadlineExceeded):
 		return evidence.ReasonTimeout
-	case frame, noise, mcpclient.Answered(err):
+	case frame, noise, mcpclient.Answered(err), strings.Contains(err.Error(), "unsupported content type"):
 		return evidence.ReasonProtocolError
+	case httpStatus(err):
+		return evidence.ReasonHTTPStatus
 	case exit:
 		return evidence.ReasonExited
 	case spawn:
 		return evidence.ReasonSpawnFailed
 	}
 	return shim.Reason(err)
+}
+
+// httpStatus reports whether a server answered with an HTTP error, for which the
+// SDK has words and no type.
+func httpStatus(err error) bool {
+	text := err.Error()
+	for code := http.StatusBadRequest; code < 600; code++ {
+		if word := http.StatusText(code); word != "" && strings.HasSuffix(text, ": "+word) {
+			return true
+		}
+	}
+	return false
 }
 
 // reachText is the error without what a server wrote to its standard error, or as

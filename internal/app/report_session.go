@@ -43,6 +43,8 @@ type sessionReport struct {
 	gone   context.Context //nolint:containedctx // ends tests of servers
 	leave  context.CancelFunc
 
+	reachTime time.Duration // of a test of a server; shorter in tests
+
 	mu      sync.Mutex
 	cur     *attempt // nil before the first
 	fresh   bool     // cur was begun by a reset: the next start uses it
@@ -54,7 +56,7 @@ type sessionReport struct {
 }
 
 func newSessionReport(all *reports, o reportOptions) *sessionReport {
-	r := &sessionReport{all: all, o: o, clean: evidence.NewSanitizer(secretsOf(o.servers, o.env)...)}
+	r := &sessionReport{all: all, o: o, reachTime: reachTime, clean: evidence.NewSanitizer(secretsOf(o.servers, o.env)...)}
 	r.gone, r.leave = context.WithCancel(context.Background())
 	return r
 }
