@@ -107,6 +107,9 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Set("Origin", p.target.Scheme+"://"+p.target.Host)
 	}
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // also where it is not well formed
+	if r.Out.Body != nil && r.Out.ContentLength > 0 {
+		r.Out.Body = &sized{r.Out.Body, r.Out.ContentLength}
+	}
 	if p.o.Prefix != "" {
 		p.into(r.Out)
 	}
@@ -117,6 +120,24 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 		password, _ := p.target.User.Password()
 		r.Out.SetBasicAuth(p.target.User.Username(), password)
 	}
+}
+
+// sized is a body that ends where its length says, and asks no further. The
+// transport looks once more for an end when the server may be answering already:
+// then our own server has closed the body, and an answer under way would be cut off.
+type sized struct {
+	io.ReadCloser
+	left int64 // bytes
+}
+
+// Read implements io.Reader.
+func (b *sized) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.EOF
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
 }
 
 // fail answers for a server that does not, and says so, unless it is the client

@@ -54,6 +54,69 @@ func relayed(t testing.TB, target string) (base string, done func() []string) {
 	return "http://" + ln.Addr().String(), done
 }
 
+// closing is the body of a server's request: once an answer has begun, whoever
+// reads on is told that it is closed.
+type closing struct {
+	io.Reader
+	answered chan struct{}
+}
+
+func (b *closing) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	<-b.answered
+	return 0, http.ErrBodyReadAfterClose
+}
+
+func (b *closing) Close() error { return nil }
+
+// begun says that the head of an answer has been written.
+type begun struct {
+	*httptest.ResponseRecorder
+	answered chan struct{}
+}
+
+func (w *begun) WriteHeader(status int) {
+	w.ResponseRecorder.WriteHeader(status)
+	close(w.answered)
+}
+
+// An answer that begins before the transport has looked for the end of the
+// request is not cut off.
+//
+// M-19.
+func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
+	t.Parallel()
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "first ")
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done(): // it was cut off
+		case <-time.After(100 * time.Millisecond): // longer than a relay takes to cut it
+		}
+		_, _ = io.WriteString(w, "last")
+	}))
+	t.Cleanup(upstream.Close)
+	o := observe.New((&seen{}).sink, nil)
+	t.Cleanup(o.Close)
+	p, err := shim.NewProxy(upstream.URL, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	answered := make(chan struct{})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", &closing{strings.NewReader("{}"), answered})
+	r.ContentLength = 2
+	w := &begun{httptest.NewRecorder(), answered}
+	p.ServeHTTP(w, r)
+	if got := w.Body.String(); got != "first last" {
+		t.Errorf("the client got %q", got)
+	}
+}
+
 // client is one of the tests' own: connections do not outlive it.
 func client(t testing.TB) *http.Client {
 	t.Helper()
