@@ -195,6 +195,26 @@ func run(t *testing.T, s *worker.Session, command string, timeoutMS int) string 
 	return res.Content[0].(*mcp.TextContent).Text
 }
 
+// background starts a job and returns its id; kill ends it.
+func background(t *testing.T, s *worker.Session, command string) (job string) {
+	t.Helper()
+	args, err := jsontext.AppendQuote(nil, command)
+	must(t, err)
+	res, err := s.CallTool(within(t), "exec", jsontext.Value(fmt.Sprintf(`{"command":%s,"background":true}`, args)), nil)
+	must(t, err)
+	if _, err := fmt.Sscanf(res.Content[0].(*mcp.TextContent).Text, "Started as %s", &job); err != nil {
+		t.Fatalf("%+v", res.Content[0])
+	}
+	return strings.TrimSuffix(job, ".")
+}
+
+func kill(t *testing.T, s *worker.Session, job string) {
+	t.Helper()
+	if _, err := s.CallTool(within(t), "exec", jsontext.Value(fmt.Sprintf(`{"job":%q,"action":"kill"}`, job)), nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // each runs a test in every tier that is a sandbox.
 func each(t *testing.T, f func(t *testing.T, tier sandbox.Tier)) {
 	t.Parallel()
@@ -295,6 +315,28 @@ func TestLimits(t *testing.T) {
 		}
 		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
 			t.Errorf("after memory ran out: %s", got)
+		}
+	})
+}
+
+// A command that uses up the sandbox's processes, and goes on, leaves the worker
+// the threads that it needs: other commands may fail, the worker does not.
+func TestProcessesUsedUp(t *testing.T) {
+	each(t, func(t *testing.T, tier sandbox.Tier) {
+		s := open(t, tier, sandbox.LocalOptions{Processes: 64}).start(t)
+		full := background(t, s, "for i in $(seq 200); do sleep 20 & done 2>/dev/null; wait")
+		time.Sleep(500 * time.Millisecond) // it begins to fail within that, or the test proves less
+		for range 15 {
+			if _, err := s.CallTool(within(t), "exec", jsontext.Value(`{"command":"exec sleep 1","background":true}`), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kill(t, s, full)
+		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
+			t.Errorf("%s", got)
+		}
+		if rec := s.Record(); rec.Attempt != 0 || rec.State != worker.StateRunning {
+			t.Errorf("the worker began anew: %s, attempt %d", rec.State, rec.Attempt)
 		}
 	})
 }

@@ -85,13 +85,14 @@ type Exit struct {
 
 // String is one line.
 func (e Exit) String() string {
-	switch {
-	case e.Signal != "" && e.OutOfMemory:
-		return "ended by signal: " + e.Signal + "; the sandbox was out of memory"
-	case e.Signal != "":
-		return "ended by signal: " + e.Signal
+	text := fmt.Sprintf("exit code %d", e.Code)
+	if e.Signal != "" {
+		text = "ended by signal: " + e.Signal
 	}
-	return fmt.Sprintf("exit code %d", e.Code)
+	if e.OutOfMemory {
+		text += "; the sandbox had run out of memory"
+	}
+	return text
 }
 
 // Spec is a sandbox to make.
