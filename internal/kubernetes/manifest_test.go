@@ -395,7 +395,7 @@ func TestQuantities(t *testing.T) {
 	for s, want := range map[string]bool{
 		"1": true, "500m": true, "2Gi": true, "0.5": true, "1.25Gi": true, "100k": true, "010": true,
 		"": false, "0": false, "0.0": false, "000Mi": false, "-1": false, "+1": false, "1.": false, ".5": false, "1.2345": false, "1e3": false, "1 Gi": false, "Gi": false, "1gi": false, "1Gib": false,
-		"1.5.2": false, "1234567890123": false, "١": false, "1Gi\n": false,
+		"1.5.2": false, "1099511627776": true, "1234567890123456": false, "١": false, "1Gi\n": false,
 	} {
 		if isQuantity(s) != want {
 			t.Errorf("%q: %t", s, !want)

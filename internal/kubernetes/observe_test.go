@@ -293,12 +293,13 @@ func TestAnIdleDriverAsksNothing(t *testing.T) {
 		if n := len(r.api.asked("")) - before; n != 0 {
 			t.Errorf("%d requests", n)
 		}
-		time.Sleep(24 * time.Hour)
+		const long = 6 * time.Hour
+		time.Sleep(long)
 		if lists := r.api.asked("LIST"); len(lists) != 3 {
 			t.Errorf("%d lists", len(lists))
 		}
-		most := 3 * int(24*time.Hour/leastWatch)
-		if watches := len(r.api.asked("WATCH")); watches > most || watches < 3*int(24*time.Hour/mostWatch)-3 {
+		most := 3 * int(long/leastWatch)
+		if watches := len(r.api.asked("WATCH")); watches > most || watches < 3*int(long/mostWatch)-3 {
 			t.Errorf("%d watches", watches)
 		}
 	})
@@ -434,9 +435,9 @@ func TestWatchesDoNotStorm(t *testing.T) {
 				synctest.Wait()
 				time.Sleep(time.Minute) // the pauses have grown by then
 				before := len(r.api.asked(""))
-				pages, long := 2, time.Hour
+				pages, long := 2, 20*time.Minute
 				if name == "a list without an end" {
-					pages, long = maxPages, 5*time.Minute
+					pages, long = maxPages, 2*time.Minute
 				}
 				time.Sleep(long)
 				n := len(r.api.asked("")) - before

@@ -97,7 +97,7 @@ type Gateway struct {
 func isQuantity(s string) bool {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
 	rest := s[digits:]
-	ok := digits > 0 && digits <= 12
+	ok := digits > 0 && digits <= 15
 	positive := strings.Trim(s[:digits], "0") != ""
 	if fraction, dotted := strings.CutPrefix(rest, "."); dotted {
 		n := len(fraction) - len(strings.TrimLeft(fraction, "0123456789"))
