@@ -25,6 +25,7 @@ func TestGoldenFrames(t *testing.T) {
 		"initialize":       initializeFrame(intID(1), "ses_1", "api:7", Light()),
 		"initialized":      initializedFrame(),
 		"welcome":          welcomeFrame(intID(1), MCPVersion, "worker:3", welcome{"ses_1", "1.1.0", "ins_1", 0}),
+		"received":         receivedFrame("c1-host-7", "c2"),
 		"ready":            readyFrame(readyParams{"ses_1", []string{"exec", "file"}, "/workspace", 812}),
 		"heartbeat":        heartbeatFrame(intID(42), Heartbeat{"ses_1", 37 * time.Second, 512 * time.Second, 0, 18452113, "1.1.0"}),
 		"heartbeat_answer": heartbeatAnswer(intID(42), heartbeatResult{true, seconds(90 * time.Second), seconds(900 * time.Second)}),

@@ -23,6 +23,15 @@ func welcomeFrame(id jsontext.Value, mcpVersion, image string, w welcome) []byte
 	return resultFrame(id, mustJSON(r))
 }
 
+// receivedParams names calls whose results need not be kept.
+type receivedParams struct {
+	CallIDs []string `json:"callIds"`
+}
+
+func receivedFrame(ids ...string) []byte {
+	return noticeFrame(methodReceived, mustJSON(receivedParams{ids}))
+}
+
 func readyFrame(p readyParams) []byte { return noticeFrame(methodReady, mustJSON(p)) }
 
 func heartbeatFrame(id jsontext.Value, h Heartbeat) []byte {

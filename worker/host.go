@@ -36,7 +36,7 @@ var (
 	ErrDraining       = errors.New("the host is draining; another takes over")
 	ErrReleasing      = errors.New("the session is being released")
 	ErrOver           = errors.New("the session is over")
-	ErrUnknownOutcome = errors.New("the connection was lost during the call; whether it ran is unknown")
+	ErrUnknownOutcome = errors.New("the connection was lost during the call; whether it ran, or how it ended, is unknown")
 	ErrBusy           = errors.New("too many calls are under way")
 	ErrUnknownTool    = errors.New("the sandbox has no such tool")
 )

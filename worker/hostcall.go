@@ -120,6 +120,7 @@ func (s *Session) CallRaw(ctx context.Context, name string, arguments jsontext.V
 	if err != nil {
 		return nil, fmt.Errorf("call %q: %w", name, err)
 	}
+	ours := o == nil || o.ID == ""
 	defer s.feed(hostCallEnded{})
 	for {
 		select {
@@ -133,12 +134,28 @@ func (s *Session) CallRaw(ctx context.Context, name string, arguments jsontext.V
 			if c.err != nil {
 				return nil, fmt.Errorf("call %q: %w", name, c.err)
 			}
+			if ours { // nobody else knows the id
+				s.Received(c.id)
+			}
 			return c.result, nil
 		case <-ctx.Done():
 			s.cancel(c)
 			return nil, fmt.Errorf("call %q: %w", name, context.Cause(ctx))
 		}
 	}
+}
+
+// Received tells the worker that the results of these calls (CallOptions.ID) have
+// reached their callers: it need not keep them for a repetition. For calls without
+// an id of the caller's that is done by itself.
+func (s *Session) Received(ids ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, err := ParseVersion(s.m.rec.Versions.Effective)
+	if s.m.bound == 0 || len(ids) == 0 || err != nil || !v.hasReceipts() {
+		return // it is kept as long as the bounds allow
+	}
+	s.write(s.m.bound, receivedFrame(ids...))
 }
 
 // begin admits a call and sends it if the session runs.
@@ -238,6 +255,8 @@ func (s *Session) dispatch(ch channelID, c *call) {
 
 func (s *Session) callAnswered(c *call, f frame) {
 	switch {
+	case f.kind == kindError && f.err.Code == CodeResultGone:
+		c.end(nil, ErrUnknownOutcome)
 	case f.kind == kindError:
 		c.end(nil, &RemoteError{f.err.Code, f.err.Message, f.err.Data.Clone()})
 	case smuggles(f.result):

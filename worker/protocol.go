@@ -8,8 +8,9 @@ const (
 	// speaks exactly one.
 	Subprotocol = "agentfy.worker.v1"
 	// ChannelVersion is our minor version within the major, a semver. 1.1.0 added
-	// call ids: a call that is repeated after a reconnect joins the first.
-	ChannelVersion = "1.1.0"
+	// call ids: a call that is repeated after a reconnect joins the first. 1.2.0 added
+	// receipts of results, and an error for those that are gone.
+	ChannelVersion = "1.2.0"
 	// MCPVersion is the version of MCP that the channel carries. Later versions
 	// have no initialize, or forbid requests from server to client, and are never
 	// negotiated on this major.
@@ -31,6 +32,7 @@ const (
 	methodReady       = "notifications/agentfy/ready"
 	methodHeartbeat   = "agentfy/heartbeat"
 	methodRelease     = "agentfy/release"
+	methodReceived    = "notifications/agentfy/received"
 
 	methodPing         = "ping"
 	methodToolsList    = "tools/list"
@@ -54,6 +56,7 @@ const (
 	CodeSamplingDisabled        = -32003 // any sampling request; host
 	CodeCapabilityNotNegotiated = -32004 // elicitation, roots, anything undeclared; host
 	CodeSessionNotRunning       = -32005 // a call before ready or after a release; worker
+	CodeResultGone              = -32006 // a repeated call whose result is not kept any more; worker
 
 	codeParse          = -32700
 	codeInvalidRequest = -32600

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,10 +20,12 @@ import (
 
 const (
 	// keepResults and keepBytes bound results that are kept for a host that repeats
-	// a call after a reconnect; the oldest go first.
+	// a call after a reconnect; the oldest go first. Of those that went, keepGone ids
+	// are remembered, so that a repetition is not taken for a new call.
 	keepResults = 64
 	keepBytes   = 16 << 20
 	keepTime    = 5 * time.Minute
+	keepGone    = 4096
 	// portQueue is how many messages may wait for the MCP server.
 	portQueue = 256
 )
@@ -117,10 +120,12 @@ type desk struct {
 	calls  map[string]*inflight // by call id, open or kept
 	kept   []*inflight          // oldest first
 	bytes  int
+	gone   map[string]bool // ids of calls whose results were kept
+	buried []string        // the same, oldest first
 }
 
 func newDesk(p *port) *desk {
-	return &desk{port: p, open: map[int64]*inflight{}, calls: map[string]*inflight{}}
+	return &desk{port: p, open: map[int64]*inflight{}, calls: map[string]*inflight{}, gone: map[string]bool{}}
 }
 
 // callID reads the call id of a tools/call, and the digest of what it asks for. That
@@ -148,6 +153,7 @@ const (
 	joined             // a repeated call; its first run answers
 	replayed           // a repeated call whose result is in the reply
 	mismatched
+	forgotten // a repeated call whose result is gone
 	overloaded
 )
 
@@ -168,6 +174,9 @@ func (d *desk) request(w waiter, f frame, now time.Time) (admission, []byte) {
 		}
 		old.waiters = append(old.waiters, w)
 		return joined, nil
+	}
+	if d.gone[call] {
+		return forgotten, nil
 	}
 	r := d.send(f.method, f.params)
 	if r == nil {
@@ -270,8 +279,32 @@ func (d *desk) expire(now time.Time) {
 			return
 		}
 		d.kept = d.kept[1:]
-		d.bytes -= r.size
-		delete(d.calls, r.callID)
+		d.bury(r)
+	}
+}
+
+// bury forgets a result that was kept, but not that there was one.
+func (d *desk) bury(r *inflight) {
+	d.bytes -= r.size
+	delete(d.calls, r.callID)
+	d.gone[r.callID] = true
+	d.buried = append(d.buried, r.callID)
+	if len(d.buried) > keepGone {
+		delete(d.gone, d.buried[0])
+		d.buried = d.buried[1:]
+	}
+}
+
+// received forgets results that their callers have. A call that still runs is not
+// one of them, whatever the host says.
+func (d *desk) received(ids []string) {
+	for _, id := range ids {
+		r := d.calls[id]
+		if r == nil || r.answer == nil {
+			continue
+		}
+		d.kept = slices.DeleteFunc(d.kept, func(k *inflight) bool { return k == r })
+		d.bury(r)
 	}
 }
 

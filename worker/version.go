@@ -76,6 +76,10 @@ func majorOf(subprotocol string) int {
 // hasCallIDs reports whether calls carry ids under this effective version.
 func (v Version) hasCallIDs() bool { return !v.Less(Version{1, 1, 0}) }
 
+// hasReceipts reports whether a host says which results it has, and a worker which
+// it no longer keeps.
+func (v Version) hasReceipts() bool { return !v.Less(Version{1, 2, 0}) }
+
 // nearest is the version of MCP that a worker answers with: the newest that it
 // supports and that is not newer than asked, or else its oldest. supported is
 // newest first and not empty.

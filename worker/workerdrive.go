@@ -214,6 +214,12 @@ func (w *Worker) forward(ctx context.Context, ch channelID, id jsontext.Value, f
 		w.write(ch, reply)
 	case mismatched:
 		w.write(ch, errorFrame(id, &wireError{Code: codeInvalidParams, Message: "the call id is that of another call"}))
+	case forgotten:
+		e := &wireError{Code: CodeResultGone, Message: "RESULT_GONE"}
+		if !w.m.version.hasReceipts() {
+			e = &wireError{Code: codeInternal, Message: "the result of this call is not kept any more"}
+		}
+		w.write(ch, errorFrame(id, e))
 	case overloaded:
 		w.write(ch, errorFrame(id, &wireError{Code: codeBusy, Message: "too many calls are under way"}))
 	case admitted:
@@ -237,6 +243,13 @@ func (w *Worker) notification(ctx context.Context, ch channelID, f frame) {
 		if json.Unmarshal(f.params, &p) == nil {
 			w.desk.cancel(waiter{ch, p.RequestID})
 		}
+	case f.method == methodReceived && w.m.version.hasReceipts():
+		var p receivedParams
+		if err := json.Unmarshal(f.params, &p); err != nil {
+			w.write(ch, errorFrame(nullID, versionError(ChannelVersion, "receipts of another shape")))
+			return
+		}
+		w.desk.received(p.CallIDs)
 	case strings.HasPrefix(f.method, ownNoticePrefix):
 		w.write(ch, errorFrame(nullID, versionError("a notification of "+Subprotocol, f.method)))
 	default:

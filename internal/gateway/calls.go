@@ -123,7 +123,8 @@ func (c *Calls) CallRaw(ctx context.Context, session, tool string, arguments jso
 	if o != nil {
 		opts = *o
 	}
-	if opts.ID == "" {
+	made := opts.ID == ""
+	if made {
 		opts.ID = rand.Text()
 	}
 	if len(arguments) == 0 {
@@ -132,7 +133,9 @@ func (c *Calls) CallRaw(ctx context.Context, session, tool string, arguments jso
 	var out jsontext.Value
 	err := c.follow(ctx, session, func(ctx context.Context, at place) (err error) {
 		if at.here != nil {
-			out, err = at.here.CallRaw(ctx, tool, arguments, &opts)
+			if out, err = at.here.CallRaw(ctx, tool, arguments, &opts); err == nil && made {
+				at.here.Received(opts.ID)
+			}
 			return err
 		}
 		var reply struct {

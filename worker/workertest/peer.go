@@ -195,8 +195,11 @@ func Initialize(session, version string) string {
 }
 
 // Host brings a scripted host to the point where the worker serves.
-func (p *Peer) Host(session string) error {
-	if err := p.Send(Initialize(session, worker.ChannelVersion)); err != nil {
+func (p *Peer) Host(session string) error { return p.HostOf(session, worker.ChannelVersion) }
+
+// HostOf is Host with a channel version.
+func (p *Peer) HostOf(session, version string) error {
+	if err := p.Send(Initialize(session, version)); err != nil {
 		return err
 	}
 	if _, err := p.Read(); err != nil {
