@@ -25,7 +25,7 @@ var rules = []rule{
 	{group: "networking.k8s.io", resource: "networkpolicies", verbs: []string{"get", "create", "update"}},
 	{group: "", resource: "secrets", verbs: []string{"create", "patch", "delete", "deletecollection"}},
 	{group: "batch", resource: "jobs", verbs: []string{"get", "list", "watch", "create", "deletecollection"}},
-	{group: "", resource: "pods", verbs: []string{"list", "watch"}},
+	{group: "", resource: "pods", verbs: []string{"list", "watch", "deletecollection"}},
 	{group: "", resource: "events", verbs: []string{"list", "watch"}, optional: true},
 }
 

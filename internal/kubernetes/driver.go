@@ -220,15 +220,28 @@ func redact(err error, token string) error {
 // when the cluster has taken that: its pod then has its termination grace. One that
 // is not there is no error. It is found by its label, so nothing else can be meant.
 func (d *Driver) Delete(ctx context.Context, session string) error {
+	return d.end(ctx, session, "jobs", "secrets")
+}
+
+// Kill is Delete of a sandbox whose worker has nothing to say: its pod gets a second.
+func (d *Driver) Kill(ctx context.Context, session string) error {
+	return d.end(ctx, session, "pods", "jobs", "secrets")
+}
+
+// end deletes what is of a session, of each kind in order.
+func (d *Driver) end(ctx context.Context, session string, resources ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, deleteTime, ErrTimeout)
 	defer cancel()
 	selector := fmt.Sprintf("%s=%s,%s=%s", labelApp, appName, labelSession, labelValue(session))
 	var errs []error
-	for _, resource := range []string{"jobs", "secrets"} {
+	for _, resource := range resources {
+		options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+		if resource == "pods" {
+			options["gracePeriodSeconds"] = 1 // none at all would not wait for the node
+		}
 		_, err := d.c.do(ctx, request{
 			op: "delete " + singular(resource), method: http.MethodDelete, resource: resource,
-			query: url.Values{"labelSelector": {selector}},
-			body:  map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"},
+			query: url.Values{"labelSelector": {selector}}, body: options,
 		}, nil)
 		if err != nil && !errors.Is(err, ErrNotFound) {
 			errs = append(errs, err)
@@ -272,5 +285,14 @@ func (d *Driver) Close(ctx context.Context) error {
 // Sandboxes begin and end without them; only what keeps one from beginning is then
 // not heard.
 func (d *Driver) Health() (since time.Time, err error) { return d.health.State() }
+
+// Gaps says, a line each, what the sandboxes of a cluster do not keep by our doing.
+func (d *Driver) Gaps() []string {
+	return []string{
+		"the network policy keeps only where the cluster's network enforces it, and on some from a moment after the pod's start on",
+		"processes are bounded by what the nodes allow a pod, if anything",
+		"the pod shares the node's kernel, unless its runtime class says otherwise",
+	}
+}
 
 var _ worker.Sandboxes = (*Driver)(nil)

@@ -291,6 +291,35 @@ func TestDelete(t *testing.T) {
 	})
 }
 
+// Kill does not give a worker the time that Delete does, and none to another's.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		var grace []string
+		r.api.setHook(func(_ http.ResponseWriter, q *http.Request, what string) bool {
+			if what == "DELETE pods" {
+				grace = append(grace, q.Header.Get("X-Grace"))
+			}
+			return false
+		})
+		for _, session := range []string{"a", "b"} {
+			r.create(t, session)
+			r.api.pod(session, "pod-"+session, statusRunning)
+		}
+		for range 2 {
+			if err := r.driver.Kill(t.Context(), "a"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := r.exited("a"); len(got) != 1 || !slices.Equal(r.api.there("pods"), []string{"pod-b"}) || !slices.Equal(r.api.there("jobs"), []string{"agt-b"}) {
+			t.Errorf("%v; %v", got, r.api.there("pods"))
+		}
+		if !slices.Equal(grace, []string{"1", "1"}) {
+			t.Errorf("grace %q", grace)
+		}
+	})
+}
+
 func TestDeleteThatFails(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

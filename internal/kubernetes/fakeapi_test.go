@@ -65,6 +65,9 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := io.ReadAll(r.Body)
 	object := f.check(r, body)
+	if grace, ok := object["gracePeriodSeconds"]; ok {
+		r.Header.Set("X-Grace", fmt.Sprint(grace)) // for hooks
+	}
 	f.mu.Lock()
 	f.requests = append(f.requests, what)
 	hook := f.hook

@@ -207,8 +207,10 @@ func buildContainer(s Spec) container {
 func buildEnv(env map[string]string) []variable {
 	all := maps.Clone(env)
 	all[worker.EnvTokenFile] = secretsDir + "/" + secretKey
-	if all["HOME"] == "" {
-		all["HOME"] = worker.DefaultWorkspace // the image's is not writable
+	for name, v := range map[string]string{"HOME": worker.DefaultWorkspace, "TMPDIR": "/tmp"} {
+		if all[name] == "" { // the image's own may not be writable
+			all[name] = v
+		}
 	}
 	var out []variable
 	for _, name := range slices.Sorted(maps.Keys(all)) {
