@@ -181,21 +181,19 @@ const (
 	StopCancelled   StopReason = "cancelled"
 )
 
-// ExitError says that the agent died.
+// ExitError says that the agent died. Its text is without Stderr: errors are
+// logged and kept in transcripts, and standard error may hold secrets. Whoever
+// shows it to a person shows it apart.
 type ExitError struct {
 	Err    error  // how the process or the connection ended
 	Stderr string // bounded tail of what it said, may be empty
 }
 
 func (e *ExitError) Error() string {
-	s := "run agent: it exited"
-	if e.Err != nil {
-		s = fmt.Sprintf("%s: %v", s, e.Err)
+	if e.Err == nil {
+		return "run agent: it exited"
 	}
-	if e.Stderr != "" {
-		s += "; stderr: " + e.Stderr
-	}
-	return s
+	return fmt.Sprintf("run agent: it exited: %v", e.Err)
 }
 
 func (e *ExitError) Unwrap() error { return e.Err }

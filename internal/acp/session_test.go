@@ -2,6 +2,7 @@ package acp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -133,8 +134,9 @@ func TestSessionRestartsAgent(t *testing.T) {
 	if r, err := answer(t, h.say(t, "one")); err != nil || r.Text != "you said one" {
 		t.Fatalf("got %+v %v", r, err)
 	}
-	if _, err := answer(t, h.say(t, "two")); err == nil || !strings.Contains(err.Error(), "dying") {
-		t.Fatalf("got %v", err)
+	exit := (*agent.ExitError)(nil)
+	if _, err := answer(t, h.say(t, "two")); !errors.As(err, &exit) || !strings.Contains(exit.Stderr, "dying") || strings.Contains(err.Error(), "dying") {
+		t.Fatalf("got %v, which ends with %+v", err, exit)
 	}
 	if r, err := answer(t, h.say(t, "three")); err != nil || r.Text != "you said three" {
 		t.Fatalf("got %+v %v", r, err)

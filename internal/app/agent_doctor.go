@@ -107,6 +107,9 @@ func checkAgent(ctx context.Context, spec *AgentSpec) []notice.Check {
 	if cerr := engine.Close(); cerr != nil && !errors.Is(cerr, agent.ErrClosed) {
 		err = errors.Join(err, cerr)
 	}
+	if exit := (*agent.ExitError)(nil); errors.As(err, &exit) && exit.Stderr != "" {
+		err = fmt.Errorf("%w; its standard error ends with: %s", err, strings.TrimSpace(exit.Stderr))
+	}
 	if err != nil {
 		return []notice.Check{failed(name, err, fix)}
 	}

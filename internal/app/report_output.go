@@ -27,11 +27,18 @@ type AgentOutput struct {
 // standard error of the newest agent of a session. A session that does not run
 // here, and an agent without such output, has none and is not live.
 func (a *Agents) RecentOutput(session string) AgentOutput {
-	out := AgentOutput{Lines: []string{}}
 	r := a.reports.find(session)
 	if r == nil {
-		return out
+		return AgentOutput{Lines: []string{}}
 	}
+	return r.output()
+}
+
+// Output is RecentOutput of this agent.
+func (o *Agent) Output() AgentOutput { return o.report.output() }
+
+func (r *sessionReport) output() AgentOutput {
+	out := AgentOutput{Lines: []string{}}
 	r.mu.Lock()
 	engine := r.engine
 	r.mu.Unlock()

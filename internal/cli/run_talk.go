@@ -267,6 +267,15 @@ func (t *talk) print(sub *agent.Subscription) {
 	}
 }
 
+// maxLastWords is how many lines of an agent that has ended a person sees.
+const maxLastWords = 10
+
+// lastWords are the last lines that an agent wrote to its standard error.
+func lastWords(one *app.Agent) string {
+	lines := one.Output().Lines
+	return strings.Join(lines[max(0, len(lines)-maxLastWords):], "\n")
+}
+
 // question keeps what a person can answer.
 func (t *talk) question(u agent.Update) {
 	t.mu.Lock()
@@ -306,6 +315,9 @@ func (t *talk) show(u *agent.Update) {
 		say("agent: %s", u.Name)
 	case agent.EventExited:
 		say("the agent exited: %s", u.Error)
+		if words := lastWords(t.one); words != "" {
+			say("its standard error ends with:\n%s", words)
+		}
 	case agent.EventTool:
 		if t.shown[u.ID] == "" && u.Text != "" {
 			t.shown[u.ID] = "shown"
