@@ -27,6 +27,7 @@ type fakeAPI struct {
 	compacted int // versions up to this one are forgotten
 	changed   chan struct{}
 	requests  []string // "POST jobs"
+	rights    []string // "deletecollection jobs": the verb that it takes
 	watching  map[chan func(http.ResponseWriter)]bool
 	// hook may answer a request itself, before anything else is done.
 	hook func(w http.ResponseWriter, r *http.Request, what string) bool
@@ -70,6 +71,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.mu.Lock()
 	f.requests = append(f.requests, what)
+	f.rights = append(f.rights, verbOf(what, name)+" "+resource)
 	hook := f.hook
 	f.mu.Unlock()
 	if hook != nil && hook(w, r, what) {
@@ -87,6 +89,15 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		reply(w, code, answer)
 	}
+}
+
+// verbOf is what authorization calls a request.
+func verbOf(what, name string) string {
+	method, _, _ := strings.Cut(what, " ")
+	if method == "DELETE" && name == "" {
+		return "deletecollection"
+	}
+	return map[string]string{"POST": "create", "PUT": "update", "PATCH": "patch", "GET": "get", "LIST": "list", "WATCH": "watch", "DELETE": "delete"}[method]
 }
 
 // parse takes a path apart; one of another shape is told by check.
