@@ -267,7 +267,7 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		cancel()
 	}
 	session, err := agent.NewSession(spec.ID, o.report.report(o.engine(spec)), a.Store, frame, &agent.Options{
-		Profile: p.Name, Dir: p.Dir, Env: p.Env, System: agent.SystemPrompt(briefing), OnStart: p.OnStart,
+		Profile: p.Name, Dir: p.Dir, Env: p.Env, System: o.standing(spec, briefing), OnStart: p.OnStart,
 		Ready: o.ready, ReadyWait: readyWait,
 		OnReset: o.report.reset, Tools: o.tools, Channels: places,
 		Attached: func(ctx context.Context) error { return a.endpoint.AwaitListed(ctx, spec.ID) },

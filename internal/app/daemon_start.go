@@ -31,6 +31,10 @@ type StartRequest struct {
 	Topics  []string       `json:"topics,omitzero"`  // TOPIC or TOPIC=POLICY
 	Signals string         `json:"signals,omitzero"` // collaboration session
 	Sandbox string         `json:"sandbox,omitzero"` // kind of sandbox whose tools the agent gets
+	// Passthrough: the agent is a CLI that is shown in a terminal; Kind overrides
+	// what its name says.
+	Passthrough bool   `json:"passthrough,omitzero"`
+	Kind        string `json:"kind,omitzero"`
 }
 
 // StartModel is where a model loop finds its model.
@@ -90,6 +94,7 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		if err != nil {
 			return nil, err
 		}
+		spec.Passthrough, spec.Kind = p.Passthrough, p.Kind
 		spec.Profile, spec.Mode, spec.Model = p.Profile, p.Mode, Model{URL: p.Model.URL, Name: p.Model.Name, Key: key}
 		spec.Sandbox = p.Sandbox
 		if spec.Servers, err = profileServers(p.Servers); err != nil {
@@ -112,6 +117,8 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		return nil, notice.CheckAgent(req.ID)
 	case len(spec.Profile.Command) == 0 && spec.Model.URL == "":
 		return nil, errors.New("neither an agent nor a model is given")
+	case spec.Passthrough && len(spec.Profile.Command) == 0:
+		return nil, errPassthrough
 	case !filepath.IsAbs(spec.Profile.Dir):
 		return nil, errors.New("dir must be an absolute path")
 	}
@@ -123,9 +130,15 @@ func (req *StartRequest) lay(spec *AgentSpec) {
 	p := &spec.Profile
 	if len(req.Agent) > 0 {
 		p.Command, spec.Model = req.Agent, Model{}
+		spec.Passthrough, spec.Kind = false, ""
 	}
 	if req.Model != nil {
 		p.Command, spec.Model = nil, Model(*req.Model)
+		spec.Passthrough, spec.Kind = false, ""
+	}
+	spec.Passthrough = spec.Passthrough || req.Passthrough
+	if req.Kind != "" {
+		spec.Kind = req.Kind
 	}
 	p.Env = append(p.Env, req.Env...)
 	for _, f := range []struct {

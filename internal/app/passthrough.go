@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -44,6 +45,16 @@ func (o *Agent) openTerminal(spec *AgentSpec) error {
 	o.terminal = pty.NewTerminal(nil)
 	o.down.push("terminal", terminalBudget, func(context.Context) error { o.terminal.Close(); return nil })
 	return nil
+}
+
+// standing is the instruction of an agent. One that is not known to get our tools is
+// not told of them.
+func (o *Agent) standing(spec *AgentSpec, b agent.Briefing) string {
+	kind := cmp.Or(pty.Kind(spec.Kind), pty.KindOf(spec.Profile.Command))
+	if spec.Passthrough && pty.StrategyOf(kind) == nil {
+		return spec.Profile.System
+	}
+	return agent.SystemPrompt(b)
 }
 
 // typed makes an engine that runs the agent in the terminal.

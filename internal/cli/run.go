@@ -16,6 +16,7 @@ import (
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/internal/pty"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -43,6 +44,8 @@ type agentFlags struct {
 	onStart   string
 	dir       string
 	midTurn   bool
+	passed    bool // to be shown in a terminal
+	kind      string
 	topics    []string
 	signals   string
 	sandbox   string
@@ -60,6 +63,8 @@ func (f *agentFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.onStart, "on-start", "", "prompt of the first turn; what was restored is told in the same turn")
 	flags.StringVar(&f.dir, "dir", "", "working directory of the agent (default: this one)")
 	flags.BoolVar(&f.midTurn, "mid-turn", false, "offer notices to the running turn, where the agent has a way for it")
+	flags.BoolVar(&f.passed, "passthrough", false, "the agent is a command line program: show it in a terminal, and type to it")
+	flags.StringVar(&f.kind, "kind", "", "what --passthrough runs, where its name does not tell: claude, codex, gemini, opencode, qwen or other")
 	flags.StringVar(&f.signals, "signals", "", "collaboration session of agents to take part in, under the id of the session; see 'ossicle start-session'")
 	flags.StringVar(&f.sandbox, "sandbox", "", "kind of sandbox whose tools the agent gets: light, or one of the configuration file")
 	flags.StringArrayVar(&f.topics, "topic", nil, "topic of the feed to listen to: TOPIC, or TOPIC=digest to be told before a person's next prompt, TOPIC=silent to be asked for (repeatable)")
@@ -75,6 +80,9 @@ behind an OpenAI-compatible server (--model). It gets run_code, in which every
 tool of the MCP servers is a Python function, and watch_start; --watch starts
 watches for it. What they notice becomes turns of the agent.
 
+With --passthrough the agent is a command line program with a screen of its own,
+shown as it is: notices are typed to it when the screen rests.
+
 Lines on standard input are for the agent. /cancel ends its turn, /reset its
 conversation, /watches lists the watches, /quit ends. After the end of the input,
 and without a terminal after --prompt, it goes on while a watch or a chat exists.
@@ -84,6 +92,7 @@ Notices are kept in the data directory until a turn has shown them. Give a
 		Example: `  ossicle run --agent 'ossicle mock-agent' --mcp-stdio 'ossicle memo' --watch memo://notes
   ossicle run --agent codex-acp --mcp-config .mcp.json --prompt 'Watch the board for me.'
   ossicle run --agent codex-acp --mcp-config .mcp.json --irc irc.example.org --irc-tls --channel '#team'
+  ossicle run --passthrough --agent claude --mcp-config .mcp.json --watch memo://notes
   ossicle run --model http://127.0.0.1:11434 --mcp-config .mcp.json --session home --json`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
@@ -145,6 +154,11 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 	one, err := agents.Start(ctx, *spec)
 	if err != nil {
 		return f.startError(ctx, err)
+	}
+	if term, ok := one.Terminal(); ok {
+		if s := screenOf(e); s != nil {
+			return s.show(ctx, one, term, f.prompt)
+		}
 	}
 	return t.run(ctx, one, f.prompt)
 }
@@ -269,6 +283,9 @@ func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error 
 	if err := f.chooseEngine(e, &p); err != nil {
 		return err
 	}
+	if err := f.choosePassthrough(&p); err != nil {
+		return err
+	}
 	if f.policy != "" {
 		p.Policy = agent.Policy(f.policy)
 		if err := p.Policy.Valid(); err != nil {
@@ -287,6 +304,7 @@ func (f *agentFlags) apply(e *env, c *config.Config, spec *app.AgentSpec) error 
 		p.Dir = dir
 	}
 	spec.Profile, spec.Mode = p.Profile, p.Mode
+	spec.Passthrough, spec.Kind = p.Passthrough, p.Kind
 	for _, text := range f.topics {
 		topic, err := app.ParseTopicSpec(text)
 		if err != nil {
@@ -327,8 +345,10 @@ func (f *agentFlags) chooseEngine(e *env, p *config.Profile) error {
 			return errors.New("read --agent: the command is empty")
 		}
 		p.Command, p.Model = words, config.Model{}
+		p.Passthrough, p.Kind = false, ""
 	case f.model != "":
 		p.Command, p.Model.URL = nil, f.model
+		p.Passthrough, p.Kind = false, ""
 	}
 	if f.modelName != "" {
 		p.Model.Name = f.modelName
@@ -341,6 +361,24 @@ func (f *agentFlags) chooseEngine(e *env, p *config.Profile) error {
 		return errors.New("give --agent, --model, or a --profile that names one")
 	case len(p.Command) > 0 && (f.modelName != "" || f.keyEnv != ""):
 		return errors.New("--model-name and --api-key-env go with --model")
+	}
+	return nil
+}
+
+// choosePassthrough decides whether the agent is shown in a terminal.
+func (f *agentFlags) choosePassthrough(p *config.Profile) error {
+	p.Passthrough = p.Passthrough || f.passed
+	if f.kind != "" {
+		p.Kind = f.kind
+	}
+	switch {
+	case p.Passthrough && len(p.Command) == 0:
+		return errors.New("--passthrough goes with --agent")
+	case p.Kind != "" && !p.Passthrough:
+		return errors.New("--kind goes with --passthrough")
+	}
+	if _, err := pty.ParseKind(p.Kind); err != nil {
+		return fmt.Errorf("--kind: %w", err)
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func startRequest(spec *app.AgentSpec) *app.StartRequest {
 			Name: s.Name, Transport: string(s.Transport), Command: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers,
 		})
 	}
-	req.Signals, req.Sandbox = spec.Signals, spec.Sandbox
+	req.Signals, req.Sandbox, req.Passthrough, req.Kind = spec.Signals, spec.Sandbox, spec.Passthrough, spec.Kind
 	for _, t := range spec.Topics {
 		req.Topics = append(req.Topics, t.Topic+"="+string(t.Policy))
 	}

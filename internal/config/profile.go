@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/pty"
 )
 
 // Profile is a named way to run an agent (specification N-4): what the agent
@@ -21,6 +22,10 @@ type Profile struct {
 	Mode  string // session mode of the agent
 	// Sandbox is the kind of sandbox whose tools the agent gets; empty is none.
 	Sandbox string
+	// Passthrough: the agent is a CLI that is shown in a terminal, of a kind that its
+	// name tells, or Kind.
+	Passthrough bool
+	Kind        string
 }
 
 // Model says where a model is.
@@ -30,9 +35,14 @@ type Model struct {
 	APIKeyEnv string `yaml:"api_key_env"` // variable that holds the key; empty sends none
 }
 
+// enginePassthrough shows the agent in a terminal.
+const enginePassthrough = "passthrough"
+
 // profile is the shape of a profile in the file.
 type profile struct {
-	Agent   []string          `yaml:"agent"` // command and arguments
+	Agent   []string          `yaml:"agent"`  // command and arguments
+	Engine  string            `yaml:"engine"` // "passthrough"; empty: by what is given
+	Kind    string            `yaml:"kind"`   // with passthrough
 	Model   Model             `yaml:"model"`
 	Env     map[string]string `yaml:"env"`
 	Dir     string            `yaml:"dir"`
@@ -46,7 +56,7 @@ type profile struct {
 }
 
 func (p *profile) build(name string) (Profile, error) {
-	out := Profile{Model: p.Model, Mode: p.Mode, Sandbox: p.Sandbox, Profile: agent.Profile{
+	out := Profile{Model: p.Model, Mode: p.Mode, Sandbox: p.Sandbox, Passthrough: p.Engine == enginePassthrough, Kind: p.Kind, Profile: agent.Profile{
 		Name: name, Command: p.Agent, Dir: p.Dir, Policy: agent.Policy(p.Policy), System: p.System, OnStart: p.OnStart, MidTurn: p.MidTurn,
 	}}
 	for _, key := range slices.Sorted(maps.Keys(p.Env)) {
@@ -58,7 +68,16 @@ func (p *profile) build(name string) (Profile, error) {
 			return out, fmt.Errorf("profiles.%s: %w", name, err)
 		}
 	}
+	_, kind := pty.ParseKind(p.Kind)
 	switch {
+	case p.Engine != "" && p.Engine != enginePassthrough:
+		err = fmt.Errorf("engine %q: use %s, or leave it out", p.Engine, enginePassthrough)
+	case out.Passthrough && len(p.Agent) == 0:
+		err = errors.New("engine passthrough needs an agent")
+	case p.Kind != "" && !out.Passthrough:
+		err = errors.New("kind goes with engine: passthrough")
+	case kind != nil:
+		err = fmt.Errorf("kind: %w", kind)
 	case len(p.Agent) > 0 && p.Model.URL != "":
 		err = errors.New("agent and model exclude each other")
 	case p.Dir != "" && !filepath.IsAbs(p.Dir):

@@ -24,6 +24,10 @@ profiles:
     system: Be brief.
     on_start: Say hello.
     mid_turn: true
+  claude:
+    agent: [npx, claude]
+    engine: passthrough
+    kind: claude
   local:
     model: {url: "http://127.0.0.1:11434", name: small, api_key_env: KEY}
 `), env(nil))
@@ -36,7 +40,8 @@ profiles:
 			Servers: []byte(`{"mcpServers":{"board":{"command":"board-server"}}}`), Policy: agent.PolicyAllowRead,
 			System: "Be brief.", OnStart: "Say hello.", MidTurn: true,
 		}, Mode: "default"},
-		"local": {Profile: agent.Profile{Name: "local"}, Model: Model{URL: "http://127.0.0.1:11434", Name: "small", APIKeyEnv: "KEY"}},
+		"claude": {Profile: agent.Profile{Name: "claude", Command: []string{"npx", "claude"}}, Passthrough: true, Kind: "claude"},
+		"local":  {Profile: agent.Profile{Name: "local"}, Model: Model{URL: "http://127.0.0.1:11434", Name: "small", APIKeyEnv: "KEY"}},
 	}
 	if diff := cmp.Diff(want, c.Profiles); diff != "" {
 		t.Error(diff)
@@ -50,6 +55,10 @@ func TestBadProfiles(t *testing.T) {
 		`profiles: {a: {agent: [x], model: {url: "http://127.0.0.1:1/v1"}}}`: "profiles.a: agent and model exclude each other",
 		`profiles: {a: {dir: work}}`:                                         `profiles.a: dir "work": use an absolute path`,
 		`profiles: {a: {agents: [x]}}`:                                       "field agents not found",
+		`profiles: {a: {agent: [x], engine: emacs}}`:                         `profiles.a: engine "emacs": use passthrough, or leave it out`,
+		`profiles: {a: {engine: passthrough}}`:                               "profiles.a: engine passthrough needs an agent",
+		`profiles: {a: {agent: [x], kind: claude}}`:                          "profiles.a: kind goes with engine: passthrough",
+		`profiles: {a: {agent: [x], engine: passthrough, kind: emacs}}`:      `profiles.a: kind: no such kind of agent: "emacs"`,
 		`profiles: {a: {agent: [""]}}`:                                       "the command is empty",
 	} {
 		if _, err := Load(write(t, text), env(nil)); err == nil || !strings.Contains(err.Error(), want) {

@@ -150,8 +150,8 @@ func (e *Engine) Start(ctx context.Context, so agent.StartOptions, sink agent.Si
 		env = os.Environ()
 	}
 	dir := filepath.Join(os.TempDir(), "ossicle-"+randomName())
-	plan := e.plan(servers, dir, slices.Concat(env, so.Env))
-	info.Injected = plan.Decided
+	plan := e.plan(servers, so.System, dir, slices.Concat(env, so.Env))
+	info.Injected, info.System = plan.Decided, plan.System
 	sink(agent.Progress{What: "starting " + info.Name})
 	err := e.launch(ctx, so.Dir, plan, slices.Concat(env, so.Env, plan.Env), dir, sink)
 	if err != nil {
@@ -322,7 +322,7 @@ func (e *Engine) attend(p *process.Process, master io.Closer, read <-chan struct
 	_ = master.Close()
 	<-read
 	err := p.Wait()
-	last := lastText(e.term.Text())
+	text := e.term.Text()
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
@@ -331,7 +331,10 @@ func (e *Engine) attend(p *process.Process, master io.Closer, read <-chan struct
 		_ = os.RemoveAll(private)
 	}
 	e.mu.Lock()
-	e.exit = &agent.ExitError{Err: err, Stderr: last}
+	e.exit = &agent.ExitError{Err: err}
+	if !e.ready { // later, the screen is a conversation, and those who want to see it do
+		e.exit.Stderr = lastText(text)
+	}
 	silent := e.closing || !e.ready
 	e.mu.Unlock()
 	close(e.stop)

@@ -378,7 +378,7 @@ func TestFailedStart(t *testing.T) {
 		told = 1
 	}
 	var exit *agent.ExitError
-	if !errors.As(err, &exit) || !strings.Contains(exit.Stderr, "no such model") {
+	if !errors.As(err, &exit) || strings.Contains(exit.Stderr, "no such model") == (told == 1) {
 		t.Errorf("got %v", err)
 	}
 	if n := l.count(func(e agent.Event) bool { _, ok := e.(agent.Exited); return ok }); n != told {

@@ -13,14 +13,14 @@ import (
 // plan plans for the servers and writes the plan's files, and says what became of
 // each server: filtered, failed, or delivered. The program is started in any
 // case: a person may well want it without them.
-func (e *Engine) plan(servers []agent.MCPServer, dir string, env []string) Plan {
+func (e *Engine) plan(servers []agent.MCPServer, system, dir string, env []string) Plan {
 	strategy := StrategyOf(e.o.Kind)
 	if strategy == nil {
 		p := Plan{Decided: without(servers)}
 		e.decided(p)
 		return p
 	}
-	p, err := strategy.Plan(Request{Servers: servers, Dir: dir, Env: env, ReadFile: readBounded, ReadDir: readNames})
+	p, err := strategy.Plan(Request{Servers: servers, System: system, Dir: dir, Env: env, ReadFile: readBounded, ReadDir: readNames})
 	if err == nil {
 		err = p.materialize(dir)
 	}

@@ -45,6 +45,25 @@ func merge(text []byte, member string, more map[string]any) ([]byte, error) {
 	return encode(doc)
 }
 
+// add puts a value at the end of an array within a JSON document.
+func add(text []byte, member string, value jsontext.Value) ([]byte, error) {
+	doc := map[string]jsontext.Value{}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	var all []jsontext.Value
+	if old := doc[member]; len(old) > 0 {
+		if err := json.Unmarshal(old, &all); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if doc[member], err = json.Marshal(append(all, value), jsontext.PreserveRawStrings(true)); err != nil {
+		return nil, err
+	}
+	return encode(doc)
+}
+
 // plainJSON takes comments, and commas before a closing bracket, out of a document.
 func plainJSON(text []byte) []byte {
 	var out []byte

@@ -25,6 +25,7 @@ type Strategy interface {
 // Request is what a strategy plans for.
 type Request struct {
 	Servers []agent.MCPServer
+	System  string // standing instruction
 	// Dir is where the files of the plan will be: private, and gone after the run.
 	Dir string
 	// Env is the environment of the program without the plan: what a person has set
@@ -41,6 +42,8 @@ type Plan struct {
 	Env   []string // "KEY=value", on top
 	Files []File
 	Links []Link
+	// System: the standing instruction has its place.
+	System bool
 	// Decided says, for each server in order, by which transport the program gets
 	// it, or why not: an attach.Reason.
 	Decided []agent.Injected

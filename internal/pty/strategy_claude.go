@@ -14,30 +14,36 @@ func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m
 // person's own settings. It expands "${NAME}" in every value.
 type claudeStrategy struct{}
 
-const serversFile = "mcp.json"
+const (
+	serversFile = "mcp.json"
+	systemFile  = "system.md"
+)
 
 // Plan implements Strategy.
 func (claudeStrategy) Plan(r Request) (Plan, error) {
 	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
-	if len(servers) == 0 {
-		return p, nil
-	}
-	var v variables
-	entries := map[string]any{}
-	for _, s := range servers {
-		e := v.standard(s, "${")
-		if s.by == attach.Stdio {
-			e["type"] = string(attach.Stdio)
+	// With "=", since the first option takes every word that follows it otherwise.
+	if len(servers) > 0 {
+		var v variables
+		entries := map[string]any{}
+		for _, s := range servers {
+			e := v.standard(s, "${")
+			if s.by == attach.Stdio {
+				e["type"] = string(attach.Stdio)
+			}
+			entries[s.name] = e
 		}
-		entries[s.name] = e
+		text, err := encode(map[string]any{"mcpServers": entries})
+		if err != nil {
+			return p, err
+		}
+		p.Args = append(p.Args, "--mcp-config="+filepath.Join(r.Dir, serversFile))
+		p.Env, p.Files = v.env, append(p.Files, File{serversFile, text})
 	}
-	text, err := encode(map[string]any{"mcpServers": entries})
-	if err != nil {
-		return p, err
+	if r.System != "" {
+		p.Args = append(p.Args, "--append-system-prompt-file="+filepath.Join(r.Dir, systemFile))
+		p.Files, p.System = append(p.Files, File{systemFile, []byte(r.System)}), true
 	}
-	// With "=", since the option takes every word that follows it otherwise.
-	p.Args = []string{"--mcp-config=" + filepath.Join(r.Dir, serversFile)}
-	p.Env, p.Files = v.env, []File{{serversFile, text}}
 	return p, nil
 }

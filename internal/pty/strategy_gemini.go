@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ossicle/ossicle/attach"
 )
@@ -98,18 +99,20 @@ type qwenStrategy struct{}
 func (qwenStrategy) Plan(r Request) (Plan, error) {
 	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
-	if len(servers) == 0 {
-		return p, nil
+	if len(servers) > 0 {
+		v, entries := &variables{}, map[string]any{}
+		for _, s := range servers {
+			entries[s.name] = v.gemini(s, "\x00") // nothing has it
+		}
+		text, err := encode(map[string]any{"mcpServers": entries})
+		if err != nil {
+			return p, err
+		}
+		p.Args = append(p.Args, "--mcp-config="+filepath.Join(r.Dir, serversFile))
+		p.Files = []File{{serversFile, text}}
 	}
-	v, entries := &variables{}, map[string]any{}
-	for _, s := range servers {
-		entries[s.name] = v.gemini(s, "\x00") // nothing has it
+	if r.System != "" && !strings.ContainsRune(r.System, 0) {
+		p.Args, p.System = append(p.Args, "--append-system-prompt="+r.System), true
 	}
-	text, err := encode(map[string]any{"mcpServers": entries})
-	if err != nil {
-		return p, err
-	}
-	p.Args = []string{"--mcp-config=" + filepath.Join(r.Dir, serversFile)}
-	p.Files = []File{{serversFile, text}}
 	return p, nil
 }

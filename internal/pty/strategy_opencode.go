@@ -2,6 +2,7 @@ package pty
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,7 +20,7 @@ const openCodeContent = "OPENCODE_CONFIG_CONTENT"
 func (openCodeStrategy) Plan(r Request) (Plan, error) {
 	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
-	if len(servers) == 0 {
+	if len(servers) == 0 && r.System == "" {
 		return p, nil
 	}
 	entries := map[string]any{}
@@ -35,6 +36,16 @@ func (openCodeStrategy) Plan(r Request) (Plan, error) {
 	text, err := merge([]byte(theirs), "mcp", entries)
 	if err != nil {
 		return p, fmt.Errorf("read %s: %w", openCodeContent, err)
+	}
+	if r.System != "" {
+		path, err := encode(filepath.Join(r.Dir, systemFile))
+		if err == nil {
+			text, err = add(text, "instructions", escapeInStrings(path, '{', `\u007b`))
+		}
+		if err != nil {
+			return p, fmt.Errorf("read %s: %w", openCodeContent, err)
+		}
+		p.Files, p.System = []File{{systemFile, []byte(r.System)}}, true
 	}
 	p.Env = []string{openCodeContent + "=" + string(text)}
 	return p, nil

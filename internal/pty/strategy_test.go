@@ -47,7 +47,7 @@ var person = map[string]string{
 
 func request(env ...string) Request {
 	return Request{
-		Servers: servers(), Dir: "/private/run", Env: append([]string{"HOME=/home/ada"}, env...),
+		Servers: servers(), System: "Mind the board.\n", Dir: "/private/run", Env: append([]string{"HOME=/home/ada"}, env...),
 		ReadFile: func(path string) ([]byte, error) {
 			if text, ok := person[path]; ok {
 				return []byte(text), nil
@@ -74,7 +74,7 @@ func TestStrategies(t *testing.T) {
 			t.Parallel()
 			var env []string
 			if k == OpenCode {
-				env = []string{openCodeContent + `={"theme":"{env:THEME}","mcp":{"board":{"type":"remote","url":"{env:BOARD}"}}}`}
+				env = []string{openCodeContent + `={"theme":"{env:THEME}","instructions":["{env:RULES}"],"mcp":{"board":{"type":"remote","url":"{env:BOARD}"}}}`}
 			}
 			p, err := StrategyOf(k).Plan(request(env...))
 			if err != nil {
@@ -239,6 +239,7 @@ func FuzzStrategies(f *testing.F) {
 	f.Add("\x00", "\xff", "\n", "{env:X}", "")
 	f.Fuzz(func(t *testing.T, name, url, header, value, command string) {
 		r := request()
+		r.System = ""
 		r.Servers = []agent.MCPServer{
 			{Name: name, HTTP: url, Headers: []agent.Header{{Name: header, Value: value}}},
 			{Name: name + "2", Command: []string{command, value}, Env: []string{"K=" + value}},
