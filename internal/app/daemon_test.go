@@ -30,11 +30,24 @@ type served struct {
 
 func serve(t *testing.T, a *Agents, dir, session string) *served {
 	t.Helper()
+	return serveAll(t, a, ServeOptions{Data: dir, Session: session})
+}
+
+// serveWith serves sandboxes too.
+func serveWith(t *testing.T, a *Agents, dir string, g *WorkerGateway) *served {
+	t.Helper()
+	return serveAll(t, a, ServeOptions{Data: dir, Sandboxes: g})
+}
+
+func serveAll(t *testing.T, a *Agents, o ServeOptions) *served {
+	t.Helper()
+	dir := o.Data
 	ctx, stop := context.WithCancel(t.Context())
 	s := &served{t: t, dir: dir, ended: make(chan error, 1), stop: stop}
 	ready := make(chan string, 1)
 	go func() {
-		s.ended <- a.Serve(ctx, ServeOptions{Data: dir, Session: session, Ready: func(url string) error { ready <- url; return nil }})
+		o.Ready = func(url string) error { ready <- url; return nil }
+		s.ended <- a.Serve(ctx, o)
 	}()
 	select {
 	case s.url = <-ready:
