@@ -68,6 +68,7 @@ type Session struct {
 type watcher struct {
 	part    Part
 	agent   string
+	all     bool           // signals of everybody
 	changed func(Envelope) // the zero one for parts other than signals
 }
 
@@ -240,7 +241,7 @@ func (s *Session) tell(since Heads, c *Changes) {
 		switch {
 		case w.part == PartSignals:
 			for _, e := range c.Envelopes {
-				if Reaches(e.Recipient, e.Sender, w.agent) {
+				if w.all || Reaches(e.Recipient, e.Sender, w.agent) {
 					w.changed(e)
 					calls++
 				}
@@ -309,11 +310,14 @@ func (s *Session) Watch(part Part, agent string, changed func()) (stop func()) {
 }
 
 func (s *Session) watch(part Part, agent string, changed func(Envelope)) (stop func()) {
-	w := &watcher{part: part, agent: agent, changed: changed}
+	return s.add(&watcher{part: part, agent: agent, changed: changed})
+}
+
+func (s *Session) add(w *watcher) (stop func()) {
 	s.mu.Lock()
 	s.watchers[w] = struct{}{}
 	s.mu.Unlock()
-	if part == PartAgents {
+	if w.part == PartAgents {
 		select {
 		case s.armed <- struct{}{}:
 		default:

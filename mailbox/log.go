@@ -1,0 +1,59 @@
+package mailbox
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// Log returns the signals with greater sequences than after, whoever has sent them,
+// in order and without a gap: the last ones, at most so many. It is for whoever may
+// see the whole session, and marks nothing.
+func (s *Session) Log(ctx context.Context, after int64, last int) ([]Signal, error) {
+	head, err := s.head(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read signals of session %s: %w", s.id, err)
+	}
+	after = max(after, head-int64(last))
+	agents, err := s.store.Agents(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read signals of session %s: %w", s.id, err)
+	}
+	all := []Signal{}
+	for _, a := range agents { // every signal was sent by one of them
+		for from := after; from < head; {
+			p, err := s.store.Read(ctx, Selection{Agent: a.ID, Sent: true, All: true, After: from, Limit: MaxPage})
+			if err != nil {
+				return nil, fmt.Errorf("read signals of session %s: %w", s.id, err)
+			}
+			all = append(all, p.Signals...)
+			if from = p.Next; from == 0 {
+				break
+			}
+		}
+	}
+	// Others may have sent more while these were read: those come the next time.
+	all = slices.DeleteFunc(all, func(m Signal) bool { return m.Sequence > head })
+	slices.SortFunc(all, func(a, b Signal) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return all, nil
+}
+
+// head is the sequence of the last signal.
+func (s *Session) head(ctx context.Context) (int64, error) {
+	s.mu.Lock()
+	heads := s.heads
+	s.mu.Unlock()
+	for {
+		c, err := s.store.Changes(ctx, heads)
+		if err != nil || c.Heads == heads {
+			return heads.Signals, err
+		}
+		heads = c.Heads
+	}
+}
+
+// WatchLog is Watch for the signals of all members.
+func (s *Session) WatchLog(changed func()) (stop func()) {
+	return s.add(&watcher{part: PartSignals, all: true, changed: func(Envelope) { changed() }})
+}
