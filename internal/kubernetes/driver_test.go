@@ -148,6 +148,37 @@ func TestCreateWithAnswersThatAreLost(t *testing.T) {
 	}
 }
 
+// What a second try finds may be somebody else's: another gateway that was faster
+// for the same session.
+func TestCreateThatAnotherOvertakes(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		overtaken := false
+		r.api.setHook(func(_ http.ResponseWriter, _ *http.Request, what string) bool {
+			if what != "POST jobs" || overtaken {
+				return false
+			}
+			overtaken = true
+			m, err := build("sandboxes", inCluster(), spec("a"), "theirs")
+			if err != nil {
+				t.Error(err)
+			}
+			var job map[string]any
+			if err := stdjson.Unmarshal(encode(t, m.Job), &job); err != nil {
+				t.Error(err)
+			}
+			r.api.add("jobs", job)
+			panic(http.ErrAbortHandler)
+		})
+		if err := r.driver.Create(t.Context(), spec("a")); !errors.Is(err, ErrExists) {
+			t.Errorf("%v", err)
+		}
+		if len(r.api.there("jobs")) != 1 || len(r.api.there("secrets")) != 0 {
+			t.Errorf("%v %v", r.api.there("jobs"), r.api.there("secrets"))
+		}
+	})
+}
+
 // A busy server says when to come back, and is not asked before.
 func TestRetryAfterIsKept(t *testing.T) {
 	t.Parallel()

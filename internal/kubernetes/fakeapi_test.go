@@ -34,7 +34,8 @@ type fakeAPI struct {
 	// after may spoil an answer when the request has been done.
 	after func(w http.ResponseWriter, what string) bool
 	// keep is a finalizer: deleted objects stay.
-	keep bool
+	keep   bool
+	orphan bool // the dependents of what is deleted stay
 }
 
 type logged struct {
@@ -196,6 +197,8 @@ func (f *fakeAPI) serve(r *http.Request, resource, name string, object map[strin
 			break
 		}
 		var gone []any
+		// Kubernetes leaves the pods of a Job behind, unless it is told otherwise.
+		f.orphan = object["propagationPolicy"] != "Background" && object["propagationPolicy"] != "Foreground"
 		for _, n := range slices.Sorted(maps.Keys(all)) {
 			if (name == "" || n == name) && selected(r, all[n]) {
 				gone = append(gone, all[n])
@@ -279,7 +282,7 @@ func (f *fakeAPI) remove(resource, name string) {
 	metaOf(object)["resourceVersion"] = strconv.Itoa(f.version)
 	delete(f.objects[resource], name)
 	f.note(resource, "DELETED", object)
-	if resource == "jobs" { // the garbage collector
+	if resource == "jobs" && !f.orphan { // the garbage collector
 		for _, owned := range []string{"secrets", "pods"} {
 			for n, o := range f.objects[owned] {
 				owners, _ := metaOf(o)["ownerReferences"].([]any)

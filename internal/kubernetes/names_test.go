@@ -29,6 +29,7 @@ func FuzzNames(f *testing.F) {
 		f.Add(s, "b")
 	}
 	f.Add("a", "x-"+digest("a"))
+	f.Add("no label", "x-"+digest("no label"))
 	f.Fuzz(func(t *testing.T, a, b string) {
 		name := objectName(a)
 		if !isName(name) || len(name) > maxName || name == policyName || !isName(name+"-abcde") {
