@@ -27,6 +27,7 @@ import (
 const (
 	envPlayAgent  = "OSSICLE_TEST_AGENT"
 	envPlayServer = "OSSICLE_TEST_SERVER"
+	envPlayStderr = "OSSICLE_TEST_STDERR" // what either writes to standard error
 )
 
 // role is what this process plays if it is no test.
@@ -68,7 +69,7 @@ func playShim(ctx context.Context, args []string) error {
 }
 
 func playAgent(ctx context.Context, modes string) error {
-	_, _ = fmt.Fprintln(os.Stderr, os.Getenv("OSSICLE_TEST_STDERR"))
+	_, _ = fmt.Fprintln(os.Stderr, os.Getenv(envPlayStderr))
 	o, err := mockagent.ParseModes(strings.Split(modes, ","))
 	if err != nil {
 		return err
@@ -78,6 +79,7 @@ func playAgent(ctx context.Context, modes string) error {
 
 // playServer is a server with two tools, or one that misbehaves.
 func playServer(ctx context.Context, how string) error {
+	_, _ = fmt.Fprintln(os.Stderr, os.Getenv(envPlayStderr))
 	switch how {
 	case "exits":
 		return errors.New("no database at postgres://me:hunter2@db/x")

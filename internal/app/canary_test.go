@@ -1,0 +1,287 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	evidence "github.com/ossicle/ossicle/attach"
+	"github.com/ossicle/ossicle/internal/mcpclient"
+)
+
+// canaries are secrets, planted one in each place. They look like words: nothing
+// but knowing where they were can keep them out. Tests of whatever leaves a process
+// plant them and search what they see.
+type canaries struct {
+	t     *testing.T
+	found func(format string, args ...any) // what a search finds
+
+	mu sync.Mutex
+	at map[string]string // by place
+}
+
+func newCanaries(t *testing.T) *canaries {
+	t.Helper()
+	return &canaries{t: t, found: t.Errorf, at: map[string]string{}}
+}
+
+// plant returns the canary of a place.
+func (c *canaries) plant(place string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at[place] = "kanarie" + strings.Map(func(r rune) rune {
+		if r < 'a' || r > 'z' {
+			return -1
+		}
+		return r
+	}, place)
+	return c.at[place]
+}
+
+// search fails for every canary that stands in what was seen, in any common
+// encoding, unless it may stand there.
+func (c *canaries) search(where string, seen []byte, may ...string) {
+	c.t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for place, word := range c.at {
+		if slices.Contains(may, place) {
+			continue
+		}
+		for _, form := range encodings(word) {
+			if i := bytes.Index(seen, []byte(form)); i >= 0 {
+				c.found("%s holds the %s, at …%q…", where, place, seen[max(0, i-80):min(len(seen), i+len(form)+20)])
+				break
+			}
+		}
+	}
+}
+
+// encodings are a word as it is, and in hex and base64, of which the middle does
+// not depend on what stands before.
+func encodings(word string) []string {
+	forms := []string{word, hex.EncodeToString([]byte(word))}
+	for shift := range 3 {
+		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + word))
+		forms = append(forms, text[4:len(text)-4])
+	}
+	return forms
+}
+
+// searchFiles searches every file of a directory.
+func (c *canaries) searchFiles(dir string, may ...string) {
+	c.t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err == nil {
+			c.search(filepath.Base(path), text, may...)
+		}
+		return err
+	})
+	if err != nil {
+		c.t.Error(err)
+	}
+}
+
+// searchTables searches the tables of a store, but for some.
+func (c *canaries) searchTables(path string, but ...string) {
+	c.t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for _, table := range c.column(db, `SELECT name FROM sqlite_master WHERE type = 'table'`) {
+		if slices.Contains(but, table) {
+			continue
+		}
+		rows, err := db.QueryContext(c.t.Context(), fmt.Sprintf("SELECT * FROM %q", table))
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		names, _ := rows.Columns()
+		for rows.Next() {
+			values := make([]any, len(names))
+			into := make([]any, len(names))
+			for i := range values {
+				into[i] = &values[i]
+			}
+			if err := rows.Scan(into...); err != nil {
+				c.t.Fatal(err)
+			}
+			c.search("table "+table, fmt.Append(nil, values...))
+		}
+		if err := errorsOf(rows); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func errorsOf(rows *sql.Rows) error {
+	err := rows.Err()
+	_ = rows.Close()
+	return err
+}
+
+func (c *canaries) column(db *sql.DB, query string) (all []string) {
+	c.t.Helper()
+	rows, err := db.QueryContext(c.t.Context(), query)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			c.t.Fatal(err)
+		}
+		all = append(all, name)
+	}
+	if err := errorsOf(rows); err != nil {
+		c.t.Fatal(err)
+	}
+	return all
+}
+
+// locked is a buffer that several goroutines write to.
+type locked struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *locked) bytes() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Clone(l.b.Bytes())
+}
+
+// canarySession is a session with a secret in every place that has any, that has
+// taken turns, called tools of others, failed, died, and had its servers tested.
+func canarySession(t *testing.T, a *Agents, c *canaries, id string) *Agent {
+	t.Helper()
+	result := c.plant("tool result")
+	server := mcp.NewServer(&mcp.Implementation{Name: "third party"}, nil)
+	type args struct {
+		Text string `json:"text"`
+	}
+	mcp.AddTool(server, &mcp.Tool{Name: "say_third"}, func(context.Context, *mcp.CallToolRequest, args) (*mcp.CallToolResult, any, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: result}}}, nil, nil
+	})
+	mcp.AddTool(server, &mcp.Tool{Name: "fail_third"}, func(_ context.Context, _ *mcp.CallToolRequest, q args) (*mcp.CallToolResult, any, error) {
+		return nil, nil, fmt.Errorf("cannot take %s, for %s", q.Text, result)
+	})
+	third := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
+	t.Cleanup(func() {
+		for s := range server.Sessions() {
+			_ = s.Close()
+		}
+		third.CloseClientConnections()
+		third.Close()
+	})
+	address := strings.TrimPrefix(third.URL, "http://")
+	spec := mockSpec(t, id, "eager,unknown")
+	spec.Profile.Command = append(spec.Profile.Command, c.plant("argument of the agent"))
+	spec.Profile.Env = append(spec.Profile.Env, "SECRET="+c.plant("agent environment"), "OSSICLE_TEST_STDERR="+c.plant("agent stderr"))
+	spec.Servers = []mcpclient.Spec{
+		{
+			Name: "web", Attach: mcpclient.ByAgent, Headers: map[string]string{"X-Key": c.plant("header")},
+			URL: "http://me:" + c.plant("password") + "@" + address + "/mcp?key=" + c.plant("query"),
+		},
+		{
+			Name: "io", Attach: mcpclient.ByAgent, Command: self(t), Args: []string{c.plant("argument")},
+			Env: map[string]string{envPlayServer: "healthy", "SECRET": c.plant("server environment")},
+		},
+		{
+			Name: "broken", Attach: mcpclient.ByAgent, Command: self(t), Args: []string{c.plant("argument of a broken one")},
+			Env: map[string]string{envPlayServer: "exits", envPlayStderr: c.plant("server stderr")},
+		},
+		{Name: "pool", Command: "no-such-server", Args: []string{c.plant("argument of ours")}, Env: map[string]string{"SECRET": c.plant("environment of ours")}},
+		{Name: "gone", Attach: mcpclient.ByAgent, URL: "http://127.0.0.1:1/" + c.plant("path") + "?key=" + c.plant("query of a gone one")},
+	}
+	one := start(t, a, spec)
+	mustSay(t, one, "SAY "+c.plant("content")+"\nhello "+c.plant("prompt"))
+	mustSay(t, one, `CALL say_third {"text":"`+c.plant("tool argument")+`"}`)
+	mustSay(t, one, `CALL fail_third {"text":"`+c.plant("tool argument of a failure")+`"}`)
+	awaitReport(t, a, id, "what is to be seen", func(at evidence.Attempt) bool {
+		return is("web", evidence.Active)(at) && is("io", evidence.Active)(at) && is("broken", evidence.Failed)(at) && is("gone", evidence.Failed)(at) && !at.Server("web").LastUsedAt.IsZero()
+	})
+	for _, s := range spec.Servers {
+		if _, err := a.TestEndpoint(t.Context(), id, s.Name); err != nil {
+			t.Errorf("test %s: %v", s.Name, err)
+		}
+	}
+	if got := strings.Join(a.RecentOutput(id).Lines, "\n"); !strings.Contains(got, c.at["agent stderr"]) {
+		t.Errorf("the agent wrote %q", got)
+	}
+	if _, err := say(t, one, "DIE"); err == nil {
+		t.Error("it did not die")
+	}
+	mustSay(t, one, "hello again")
+	// What an agent may answer with: all that it was given.
+	a.reports.find(id).current().failed(fmt.Errorf("invalid params: %+v", spec.Servers))
+	return one
+}
+
+// Secrets of every place stay where they are: headers, URLs, environments,
+// arguments and standard error are found nowhere; prompts, contents, tool
+// arguments, results and frames in the transcript, which is there for them, and
+// neither in the report, what is told of it, other tables, nor the log.
+//
+// A-17.
+func TestNoCanaryLeaves(t *testing.T) {
+	t.Parallel()
+	dir, c, logs, changes := t.TempDir(), newCanaries(t), &locked{}, &locked{}
+	a := reporting(t, dir, slog.New(slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	d := serve(t, a, dir, "")
+	enc := json.NewEncoder(changes)
+	defer a.OnReport(func(change ReportChange) { _ = enc.Encode(change) })()
+	one := canarySession(t, a, c, "a")
+	code, text := d.ask(http.MethodGet, "/v1/sessions/a/attachments", "")
+	if code != http.StatusOK {
+		t.Errorf("%d %s", code, text)
+	}
+	c.at["frame"], c.at["number in a frame"] = "jsonrpc", "12345678901234567890" // of an update that nobody knows
+	c.search("the report", []byte(text))
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.search("what is told", changes.bytes())
+	c.search("the log", logs.bytes())
+	c.searchTables(filepath.Join(dir, DataFile), "agent_entry")
+	ofTranscript := []string{"prompt", "content", "tool argument", "tool argument of a failure", "tool result", "frame", "number in a frame"}
+	c.searchFiles(dir, ofTranscript...)
+
+	// The search finds what is there.
+	found := 0
+	c.found = func(string, ...any) { found++ }
+	c.searchFiles(dir, slices.DeleteFunc(slices.Collect(maps.Keys(c.at)), func(place string) bool { return place == "prompt" })...)
+	c.search("a log", []byte(`{"key":"`+base64.StdEncoding.EncodeToString([]byte("me:"+c.at["password"]))+`"}`))
+	if found < 2 {
+		t.Errorf("the search finds %d of 2", found)
+	}
+}
