@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -100,6 +101,7 @@ func RunStore(t *testing.T, open func(t *testing.T) func() worker.Store) { // AM
 	t.Run("lets one of many hosts bind", func(t *testing.T) { t.Parallel(); testEpochs(t, open(t)) })
 	t.Run("is never seen half written", func(t *testing.T) { t.Parallel(); testWhole(t, open(t)) })
 	t.Run("forgets the oldest that are over", func(t *testing.T) { t.Parallel(); testForgets(t, open(t)()) })
+	t.Run("keeps ten thousand", func(t *testing.T) { t.Parallel(); testMany(t, open(t)) })
 	t.Run("knows which hosts live", func(t *testing.T) { t.Parallel(); testHosts(t, open(t)) })
 }
 
@@ -208,6 +210,42 @@ func testForgets(t *testing.T, s worker.Store) {
 	if _, err := s.Load(t.Context(), "s00000"); !errors.Is(err, worker.ErrUnknownSession) {
 		t.Errorf("the oldest: %v", err)
 	}
+}
+
+// testMany is for the long variant of the tests.
+func testMany(t *testing.T, open func() worker.Store) {
+	t.Helper()
+	if os.Getenv("OSSICLE_FAULTS") == "" {
+		t.Skip("takes seconds; set OSSICLE_FAULTS")
+	}
+	const records, hosts = 10_000, 4
+	var filling sync.WaitGroup
+	for h := range hosts {
+		s := open()
+		filling.Go(func() {
+			for i := h; i < records; i += hosts {
+				rec := fullRecord(fmt.Sprintf("s%05d", i))
+				rec.Owner = fmt.Sprintf("host-%d", h)
+				if err := s.Create(t.Context(), rec); err != nil {
+					t.Errorf("create: %v", err)
+					return
+				}
+			}
+		})
+	}
+	filling.Wait()
+	s := open()
+	begun := time.Now()
+	all, err := s.List(t.Context(), worker.Filter{Live: true})
+	must(t, err)
+	whole := time.Since(begun)
+	begun = time.Now()
+	mine, err := s.List(t.Context(), worker.Filter{Live: true, Owner: "host-1"})
+	must(t, err)
+	if len(all) != records || all[0].ID != "s00000" || all[records-1].ID != "s09999" || len(mine) != records/hosts || mine[0].ID != "s00001" {
+		t.Errorf("%d records, %d of a host", len(all), len(mine))
+	}
+	t.Logf("%d records listed in %v, those of one of %d hosts in %v", records, whole.Round(time.Millisecond), hosts, time.Since(begun).Round(time.Millisecond))
 }
 
 func testHosts(t *testing.T, open func() worker.Store) {
