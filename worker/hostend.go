@@ -283,8 +283,9 @@ func (m *hostMachine) fired(now time.Time, id timerID) {
 }
 
 // stallTime is how late a timer must be for us to know that it was we who did not
-// run: the process was stopped, or the machine slept.
-const stallTime = 5 * time.Second
+// run: the process was stopped, or the machine slept. A busy machine is late by
+// less.
+const stallTime = 500 * time.Millisecond
 
 // stalled gives a worker another chance when a wait on it passed while this
 // process did not run: what it said meanwhile lies unread, and that it said

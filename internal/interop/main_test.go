@@ -27,7 +27,16 @@ const patience = 60 * time.Second
 // program is the path of the ossicle binary under test.
 var program string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	if text, ok := os.LookupEnv(faultEnv); ok {
+		if err := faultGateway(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "ossicle-interop")

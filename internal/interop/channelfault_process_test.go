@@ -1,0 +1,163 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ossicle/ossicle/worker"
+)
+
+// stop stops a process for a while.
+func stop(t *testing.T, c *child, d time.Duration) {
+	t.Helper()
+	if err := syscall.Kill(c.p.Pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(d) // the fault itself
+	if err := syscall.Kill(c.p.Pid(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// record asks a gateway for its session.
+func record(gw *child) string {
+	gw.t.Helper()
+	gw.say("record")
+	return gw.await("record ")
+}
+
+// A gateway that is stopped, for longer and for shorter than the waits on its
+// workers: nothing that passed while it could not listen is held against them. The
+// worker's command goes on and its one result comes.
+//
+// SCO-9, RC-3, ONE-4.
+func TestStoppedGateway(t *testing.T) {
+	t.Parallel()
+	for _, d := range []time.Duration{faultTime(3500*time.Millisecond, 43*time.Second), faultTime(9*time.Second, 60*time.Second)} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFaulty(t, faultProfile())
+			gw, w := f.both(t)
+			once := filepath.Join(f.dir, "once")
+			gw.say(fmt.Sprintf(`call {"command":"echo x >> %s; sleep %.1f; echo survived"}`, once, d.Seconds()/2))
+			awaitFile(t, once)
+			stop(t, gw, d)
+			if got := gw.await(""); !strings.HasPrefix(got, `result "survived\n`) {
+				t.Errorf("%s; %s; the worker: %s", got, record(gw), w.output())
+			}
+			gw.say(`call {"command":"echo after"}`)
+			if got := gw.await(""); !strings.HasPrefix(got, `result "after\n`) {
+				t.Errorf("%s; %s; the worker: %s", got, record(gw), w.output())
+			}
+			if text, _ := os.ReadFile(once); string(text) != "x\n" {
+				t.Errorf("the command ran %d times", len(text)/2)
+			}
+			if got := record(gw); !strings.HasPrefix(got, "record running ") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// faultTime is a wait of a short profile, or one of life.
+func faultTime(short, long time.Duration) time.Duration {
+	if faultsWanted() {
+		return long
+	}
+	return short
+}
+
+// awaitFile waits until a command has begun, as its file says.
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // no event tells
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not appear", path)
+		}
+	}
+}
+
+// A worker that is stopped: shorter than the wait for its heartbeat it is as if
+// nothing had been; longer the session fails for that reason, the call has no
+// result, and the worker that wakes ends with a code that says so.
+//
+// HB-10, CC-4, EX-2.
+func TestStoppedWorkerProcess(t *testing.T) {
+	t.Parallel()
+	t.Run("short", func(t *testing.T) {
+		t.Parallel()
+		f := newFaulty(t, faultProfile())
+		gw, w := f.both(t)
+		gw.say(`call {"command":"sleep 1; echo survived"}`)
+		stop(t, w, faultTime(time.Second, 20*time.Second))
+		if got := gw.await(""); !strings.HasPrefix(got, `result "survived\n`) {
+			t.Error(got)
+		}
+		if got := record(gw); !strings.HasPrefix(got, "record running 0 ") {
+			t.Error(got)
+		}
+	})
+	t.Run("long", func(t *testing.T) {
+		t.Parallel()
+		f := newFaulty(t, faultProfile())
+		gw, w := f.both(t)
+		gw.say(`call {"command":"sleep 600"}`)
+		begun := time.Now()
+		stop(t, w, faultTime(4*time.Second, 60*time.Second))
+		if got := gw.await(""); !strings.HasPrefix(got, "lost ") || !strings.Contains(got, string(worker.FailureHeartbeat)) {
+			t.Errorf("%s after %v", got, time.Since(begun))
+		}
+		if got := record(gw); !strings.HasPrefix(got, "record failed 0 ") || !strings.Contains(got, strconv.Quote(string(worker.FailureHeartbeat))) {
+			t.Error(got)
+		}
+		// It reads 4004, or noticed by itself and is refused: both are an end.
+		if code := w.code(); code != int(worker.ExitTempFail) && code != int(worker.ExitNoPerm) {
+			t.Errorf("exit %d: %s", code, w.output())
+		}
+	})
+}
+
+// A gateway that is killed outright and comes back under its name: its session and
+// its worker go on, with what the worker had begun; one that does not come back
+// leaves a worker that gives up after its window, and says why.
+//
+// RC-1, DL-9, EX-2.
+func TestKilledGateway(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, faultProfile())
+	gw, w := f.both(t)
+	done := filepath.Join(f.dir, "done")
+	gw.say(fmt.Sprintf(`call {"command":"touch %s.begun; sleep 3; touch %s"}`, done, done))
+	awaitFile(t, done+".begun")
+	gw.p.Kill()
+	gw = f.gateway(t)
+	gw.say("running")
+	if got := gw.await("running"); got != "running <nil>" {
+		t.Fatalf("%s; the worker: %s", got, w.output())
+	}
+	gw.say(`call {"command":"echo back"}`) // waits for the shell, or finds it busy
+	if got := gw.await(""); !strings.Contains(got, "back") && !strings.Contains(got, "another command runs") {
+		t.Error(got)
+	}
+	awaitFile(t, done)
+	if got := record(gw); !strings.HasPrefix(got, "record running 1 ") && !strings.HasPrefix(got, "record running 2 ") && !strings.HasPrefix(got, "record running 3 ") {
+		t.Error(got)
+	}
+	gw.p.Kill()
+	begun := time.Now()
+	if code := w.code(); code != int(worker.ExitTempFail) || time.Since(begun) < f.c.Profile.Budgets.ReconnectWindow-time.Second {
+		t.Errorf("exit %d after %v: %s", code, time.Since(begun), w.output())
+	}
+	if !strings.Contains(w.output(), "worker ended:") {
+		t.Errorf("no reason: %s", w.output())
+	}
+}
