@@ -9,8 +9,13 @@ import (
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
-// renewals is how often a lease is renewed before it would end.
-const renewals = 3
+const (
+	// renewals is how often a lease is renewed before it would end.
+	renewals = 3
+	// wholeSweep is every how many leases all sessions are looked at, and not those of
+	// dead hosts alone.
+	wholeSweep = 4
+)
 
 // sweepMargin is what a session has beyond its last deadline before another host
 // gives it up: the clocks of two machines, and a store that was slow.
@@ -23,14 +28,14 @@ const sweepMargin = time.Minute
 //
 // That a host died can be known by its silence alone, so this is a timer that runs
 // at rest too: one write to the store in a third of HostOptions.Lease, one read in
-// each.
+// each, of all sessions in every fourth.
 func (h *Host) Run(ctx context.Context) error {
 	tick := time.NewTicker(h.o.Lease / renewals)
 	defer tick.Stop()
 	for n := 0; ; n++ {
 		h.renew(ctx)
 		if n%renewals == 0 {
-			if _, err := h.Sweep(ctx); err != nil && ctx.Err() == nil {
+			if _, err := h.sweep(ctx, n%(renewals*wholeSweep) == 0); err != nil && ctx.Err() == nil {
 				h.o.Logger.WarnContext(ctx, "sessions of dead hosts could not be looked for", logattr.Err(err))
 			}
 		}
@@ -76,18 +81,21 @@ func (h *Host) retire(ctx context.Context) error {
 // whichever host. Sessions whose last deadline is past by a minute, whoever had
 // them, it fails, and deletes their sandboxes. It returns how many there were of
 // both. Run calls it; of several hosts one wins each session.
-func (h *Host) Sweep(ctx context.Context) (int, error) {
-	hosts, err := h.store.Hosts(ctx)
+func (h *Host) Sweep(ctx context.Context) (int, error) { return h.sweep(ctx, true) }
+
+func (h *Host) sweep(ctx context.Context, whole bool) (int, error) {
+	recs, err := h.store.List(ctx, Filter{Live: true, Orphaned: true})
 	if err != nil {
 		return 0, fmt.Errorf("sweep sessions: %w", err)
 	}
 	dead := map[string]bool{}
-	for _, o := range hosts {
-		dead[o.Owner] = !o.Alive && o.Owner != h.o.Owner
+	for _, rec := range recs {
+		dead[rec.Owner] = rec.Owner != h.o.Owner
 	}
-	recs, err := h.store.List(ctx, Filter{Live: true})
-	if err != nil {
-		return 0, fmt.Errorf("sweep sessions: %w", err)
+	if whole {
+		if recs, err = h.store.List(ctx, Filter{Live: true}); err != nil {
+			return 0, fmt.Errorf("sweep sessions: %w", err)
+		}
 	}
 	swept := 0
 	for _, rec := range recs {

@@ -46,12 +46,9 @@ type Store interface {
 
 // Filter narrows a list of records. The zero value lets all through.
 type Filter struct {
-	Live  bool   // those that are not over
-	Owner string // those of one host; empty is any
-}
-
-func (f Filter) passes(r Record) bool {
-	return (!f.Live || !r.State.Final()) && (f.Owner == "" || f.Owner == r.Owner)
+	Live     bool   // those that are not over
+	Orphaned bool   // those of hosts that announced themselves once and live no longer
+	Owner    string // those of one host; empty is any
 }
 
 // HostRecord is a host among those that share a store.
@@ -148,10 +145,13 @@ func (s *Memory) Save(_ context.Context, rec Record, epoch int64) error {
 func (s *Memory) List(_ context.Context, f Filter) ([]Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := []Record{}
+	out, now := []Record{}, time.Now()
 	for _, id := range sortedIDs(s.recs) {
-		if f.passes(s.recs[id]) {
-			out = append(out, s.recs[id].clone())
+		rec := s.recs[id]
+		host, known := s.hosts[rec.Owner]
+		orphan := known && !now.Before(host.until)
+		if (!f.Live || !rec.State.Final()) && (!f.Orphaned || orphan) && (f.Owner == "" || f.Owner == rec.Owner) {
+			out = append(out, rec.clone())
 		}
 	}
 	return out, nil

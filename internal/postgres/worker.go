@@ -88,8 +88,9 @@ func (s *Workers) Save(ctx context.Context, rec worker.Record, epoch int64) erro
 
 // List implements worker.Store.
 func (s *Workers) List(ctx context.Context, f worker.Filter) ([]worker.Record, error) {
-	rows, err := s.db.pool.Query(ctx, `SELECT record FROM ossicle.worker_session WHERE (NOT $1 OR ended IS NULL) AND ($2 = '' OR owner = $2) ORDER BY id`,
-		f.Live, f.Owner)
+	rows, err := s.db.pool.Query(ctx, `SELECT record FROM ossicle.worker_session s WHERE (NOT $1 OR ended IS NULL) AND ($2 = '' OR owner = $2)
+		AND (NOT $3 OR EXISTS (SELECT FROM ossicle.worker_host h WHERE h.owner = s.owner AND h.until <= clock_timestamp())) ORDER BY id`,
+		f.Live, f.Owner, f.Orphaned)
 	if err != nil {
 		return nil, fmt.Errorf("list sessions: %w", err)
 	}

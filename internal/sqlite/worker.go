@@ -108,8 +108,9 @@ func (s *Workers) Save(ctx context.Context, rec worker.Record, epoch int64) erro
 func (s *Workers) List(ctx context.Context, f worker.Filter) ([]worker.Record, error) {
 	out := []worker.Record{}
 	err := s.db.read(ctx, func(t *tx) error {
-		return t.each(`SELECT record FROM worker_session WHERE (NOT ? OR ended IS NULL) AND (? = '' OR owner = ?) ORDER BY id`,
-			[]any{f.Live, f.Owner, f.Owner}, func(scan func(...any) error) error {
+		return t.each(`SELECT record FROM worker_session s WHERE (NOT ? OR ended IS NULL) AND (? = '' OR owner = ?)
+			AND (NOT ? OR EXISTS (SELECT 1 FROM worker_host h WHERE h.owner = s.owner AND h.until <= ?)) ORDER BY id`,
+			[]any{f.Live, f.Owner, f.Owner, f.Orphaned, time.Now().UnixMilli()}, func(scan func(...any) error) error {
 				var text []byte
 				if err := scan(&text); err != nil {
 					return err

@@ -277,8 +277,32 @@ func testHosts(t *testing.T, open func() worker.Store) {
 	if got := hosts(); got != "a true b true " {
 		t.Errorf("announced: %s", got)
 	}
+	for id, owner := range map[string]string{"of a": "a", "of b": "b", "of nobody": "nobody", "over": "b"} {
+		rec := fullRecord(id)
+		rec.Owner = owner
+		if id == "over" {
+			rec.State = worker.StateReleased
+		}
+		must(t, s.Create(t.Context(), rec))
+	}
+	orphans := func() string {
+		t.Helper()
+		recs, err := other.List(t.Context(), worker.Filter{Live: true, Orphaned: true})
+		must(t, err)
+		ids := []string{}
+		for _, r := range recs {
+			ids = append(ids, r.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	if got := orphans(); got != "" {
+		t.Errorf("orphans of hosts that live: %s", got)
+	}
 	must(t, s.Retire(t.Context(), "b"))
 	must(t, s.Retire(t.Context(), "nobody"))
+	if got := orphans(); got != "of b" {
+		t.Errorf("orphans: %s", got)
+	}
 	if got := hosts(); got != "a true b false " {
 		t.Errorf("retired: %s", got)
 	}
