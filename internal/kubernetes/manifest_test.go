@@ -137,7 +137,7 @@ func TestFullSpecIsAllInTheManifest(t *testing.T) {
 	}
 }
 
-// PRO-6
+// PRO-6.
 func TestJobIsNeverRetried(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Spec{spec("a"), full()} {
@@ -161,7 +161,7 @@ func TestJobIsNeverRetried(t *testing.T) {
 	}
 }
 
-// PRO-3
+// PRO-3.
 func TestActiveDeadlineHoldsASession(t *testing.T) {
 	t.Parallel()
 	p := worker.Light()

@@ -403,7 +403,7 @@ func TestWatchesDoNotStorm(t *testing.T) {
 		"410 in every watch": always("WATCH", func(w http.ResponseWriter, _ *http.Request) {
 			reply(w, 200, map[string]any{"type": "ERROR", "object": statusOf(410, "Expired", "")})
 		}),
-		"ends at once": always("WATCH", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) }),
+		"ends at once": always("WATCH", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }),
 		"cut at once":  always("WATCH", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }),
 		"hangs":        always("WATCH", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }),
 		"list hangs":   always("LIST", func(_ http.ResponseWriter, q *http.Request) { <-q.Context().Done() }),
