@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,8 +147,8 @@ func faultProfile() worker.Profile {
 // faulty is a gateway process and a worker process.
 type faulty struct {
 	c      faultConfig
-	worker *child
 	dir    string
+	prefix []string // of the worker's command
 }
 
 func newFaulty(t *testing.T, p worker.Profile) *faulty {
@@ -194,7 +195,7 @@ func (f *faulty) startWorker(t *testing.T, control string, env ...string) *child
 	return start(t, append([]string{
 		worker.EnvSessionID + "=" + f.c.Session, worker.EnvControlURL + "=" + control, worker.EnvTokenFile + "=" + file,
 		worker.EnvToolAllowlist + "=exec", "OSSICLE_WORKSPACE=" + space,
-	}, env...), program, "worker")
+	}, env...), append(slices.Clone(f.prefix), program, "worker")...)
 }
 
 // both starts the two and waits until tools can be called.

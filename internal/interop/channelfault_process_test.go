@@ -161,3 +161,94 @@ func TestKilledGateway(t *testing.T) {
 		t.Errorf("no reason: %s", w.output())
 	}
 }
+
+// A gateway whose memory is used up: the kernel takes it, and what it had written
+// down is enough for the next one, whose worker comes back.
+//
+// AMB-21 as resolved.
+func TestGatewayOutOfMemory(t *testing.T) {
+	t.Parallel()
+	group := memoryGroup(t, 64<<20)
+	f := newFaulty(t, faultProfile())
+	gw, w := f.both(t)
+	if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(gw.p.Pid())), 0); err != nil {
+		t.Fatal(err)
+	}
+	gw.say("eat")
+	if code := gw.code(); code != -1 {
+		t.Fatalf("exit %d: %s", code, gw.output())
+	}
+	if n := kernelKills(t, group); n == 0 {
+		t.Error("it was not the kernel that killed it")
+	}
+	gw = f.gateway(t)
+	gw.say("running")
+	if got := gw.await("running"); got != "running <nil>" {
+		t.Fatalf("%s; the worker: %s", got, w.output())
+	}
+	gw.say(`call {"command":"echo after"}`)
+	if got := gw.await(""); !strings.HasPrefix(got, `result "after\n`) {
+		t.Error(got)
+	}
+}
+
+// memoryGroup is a control group whose memory is bounded; a machine that gives
+// none skips the test.
+func memoryGroup(t *testing.T, limit int) string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		at, file := filepath.Join("/sys/fs/cgroup/memory", parts[2]), "memory.limit_in_bytes"
+		switch parts[1] {
+		case "memory":
+		case "":
+			at, file = filepath.Join("/sys/fs/cgroup", parts[2]), "memory.max"
+		default:
+			continue
+		}
+		group := filepath.Join(at, fmt.Sprintf("ossicle-test-%d", os.Getpid()))
+		if err := os.Mkdir(group, 0o755); err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(group) })
+		if err := os.WriteFile(filepath.Join(group, file), []byte(strconv.Itoa(limit)), 0); err == nil {
+			return group
+		}
+	}
+	lacks(t, "no control group that bounds memory can be made here")
+	return ""
+}
+
+// lacks skips a test for what this machine does not let it do, or fails it where
+// everything has to be tried.
+func lacks(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
+// kernelKills counts processes that the kernel has killed for the group's limit.
+func kernelKills(t *testing.T, group string) (n int) {
+	t.Helper()
+	for _, file := range []string{"memory.oom_control", "memory.events"} {
+		text, err := os.ReadFile(filepath.Join(group, file))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
+				n, _ = strconv.Atoi(strings.TrimSpace(count))
+			}
+		}
+	}
+	return n
+}
