@@ -132,7 +132,7 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Sandboxes: boxes, Bridge: bridge(), Logger: e.log})
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.data, Feed: feed, Sandboxes: boxes, Bridge: bridge(), Shim: relay(), Logger: e.log})
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Sandboxes: gateway, Bridge: bridge(), Logger: e.log})
+	agents, err := app.NewAgents(ctx, c, &app.AgentsOptions{Data: f.store.data, Feed: feed, Sandboxes: gateway, Bridge: bridge(), Shim: relay(), Logger: e.log})
 	if err != nil {
 		return err
 	}

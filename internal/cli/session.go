@@ -30,7 +30,7 @@ func newSession(e *env) *cobra.Command {
 		newSessionVerb(e, f, "cancel", "cancelled", "End the running turn of a session; its notices wait for the next prompt"),
 		newSessionVerb(e, f, "reset", "reset", "End the conversation of a session: the next turn starts afresh"),
 		newSessionVerb(e, f, "stop", "stopped", "Stop a session; started again under its name it goes on"),
-		newSessionExport(e, f), newSessionRemove(e, f),
+		newSessionExport(e, f), newSessionReport(e, f), newSessionRemove(e, f),
 	)
 	return cmd
 }
@@ -97,7 +97,7 @@ func startRequest(spec *app.AgentSpec) *app.StartRequest {
 	}
 	for _, s := range spec.Servers {
 		req.Servers = append(req.Servers, app.StartServer{
-			Name: s.Name, Transport: string(s.Transport), Command: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers,
+			Name: s.Name, Transport: string(s.Transport), Command: s.Command, Args: s.Args, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Attach: string(s.Attach),
 		})
 	}
 	req.Signals, req.Sandbox, req.Passthrough, req.Kind = spec.Signals, spec.Sandbox, spec.Passthrough, spec.Kind

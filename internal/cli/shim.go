@@ -19,7 +19,7 @@ func (e *serverExit) Error() string { return e.err.Error() }
 
 // shimFlags are the flags of ossicle shim.
 type shimFlags struct {
-	url, listen, name, evidence string
+	url, listen, name, evidence, dir string
 }
 
 func newShim(e *env) *cobra.Command {
@@ -44,6 +44,7 @@ configuration.`,
 	flags.StringVar(&f.url, "url", "", "URL of a server on HTTP")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:0", "loopback address for --url")
 	flags.StringVar(&f.name, "name", "", "name of the server in the evidence (default: its command or host)")
+	flags.StringVar(&f.dir, "dir", "", "working directory of the command (default: this one)")
 	flags.StringVar(&f.evidence, "evidence", "", "file to append to, one JSON object a line")
 	return cmd
 }
@@ -58,7 +59,10 @@ func (f *shimFlags) run(cmd *cobra.Command, e *env, args []string) (err error) {
 	if _, err := e.load(); err != nil {
 		return err
 	}
-	o := app.ShimOptions{Name: f.name, Logger: e.log}
+	o := app.ShimOptions{Name: f.name, Dir: f.dir, Logger: e.log}
+	if f.url == "" {
+		o.To, _ = e.getenv(app.EnvShim)
+	}
 	if f.evidence != "" {
 		file, ferr := os.OpenFile(f.evidence, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 		if ferr != nil {
