@@ -122,6 +122,25 @@ func TestPodAccess(t *testing.T) {
 	if err := d.Check(t.Context()); err == nil || strings.Contains(err.Error(), "a b") {
 		t.Errorf("a token that is none: %v", err)
 	}
+	write(t, token, "two\n")
+	d.c.close() // a new connection, after the cluster's authority became another
+	write(t, filepath.Join(dir, "ca.crt"), string(somePEM(t)))
+	old, err := podAccess(dir, getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "ca.crt"), string(f.ca()))
+	first := true
+	d.c.load = func() (*access, error) {
+		if first {
+			first = false
+			return old, nil
+		}
+		return podAccess(dir, getenv)
+	}
+	if err := d.Check(t.Context()); err != nil || first {
+		t.Errorf("after another authority: %v", err)
+	}
 	if _, err := podAccess(dir, func(string) (string, bool) { return "", false }); !errors.Is(err, ErrNoCluster) {
 		t.Errorf("%v", err)
 	}

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -118,6 +119,11 @@ func (c *client) renew(conn *connection) {
 		conn.forget()
 		return
 	}
+	c.drop(conn)
+}
+
+// drop has the next request read the configuration anew.
+func (c *client) drop(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.live == conn {
@@ -239,6 +245,9 @@ func (c *client) open(ctx context.Context, r request) (*http.Response, error) {
 	req.Header.Set("User-Agent", c.agent)
 	answer, err := conn.http.Do(req)
 	if err != nil {
+		if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
+			c.drop(conn) // the cluster's authority may be another by now
+		}
 		return nil, failed(ctx, r.op, err)
 	}
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {

@@ -247,10 +247,10 @@ func (d *Driver) end(ctx context.Context, session string, resources ...string) e
 			errs = append(errs, err)
 		}
 	}
+	d.tell(ctx, func(t *tracker) { t.forget(session) }) // whatever is left: nobody waits for it to begin
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("delete sandbox of %q: %w", session, err)
 	}
-	d.tell(ctx, func(t *tracker) { t.forget(session) })
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"context"
 	stdjson "encoding/json"
 	"errors"
 	"net/http"
@@ -121,6 +122,44 @@ func TestCreateWithAServerThatHangs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that is slow is waited for.
+func TestCreateWithASlowServer(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		r.api.setHook(func(http.ResponseWriter, *http.Request, string) bool {
+			time.Sleep(5 * time.Second)
+			return false
+		})
+		start := time.Now()
+		r.create(t, "a")
+		if took := time.Since(start); took != 25*time.Second || len(r.api.there("jobs")) != 1 {
+			t.Errorf("after %s: %v", took, r.api.there("jobs"))
+		}
+	})
+}
+
+// Who gives up waiting leaves nothing behind.
+func TestCreateThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("somebody pressed a key")
+		r.api.setHook(func(_ http.ResponseWriter, q *http.Request, what string) bool {
+			if what == "PATCH secrets" {
+				cancel(why)
+				<-q.Context().Done()
+			}
+			return what == "PATCH secrets"
+		})
+		if err := r.driver.Create(ctx, spec("a")); !errors.Is(err, why) {
+			t.Errorf("%v", err)
+		}
+		if len(r.api.there("jobs"))+len(r.api.there("secrets")) > 0 {
+			t.Errorf("left: %v %v", r.api.there("jobs"), r.api.there("secrets"))
+		}
+	})
 }
 
 // An answer that is lost is asked for again, and what the first request made is

@@ -100,11 +100,10 @@ func (d *Driver) observe(ctx context.Context) {
 
 func (d *Driver) report(ctx context.Context, o outcome) {
 	switch {
+	case o.exit != nil && d.o.Exited != nil:
+		d.o.Exited(o.session, *o.exit)
 	case o.exit != nil:
 		d.o.Logger.InfoContext(ctx, "a sandbox is over", logattr.Session(o.session), logattr.Reason(o.exit.String()))
-		if d.o.Exited != nil {
-			d.o.Exited(o.session, *o.exit)
-		}
 	case d.o.Noted != nil:
 		d.o.Noted(o.session, *o.note)
 	default:
