@@ -448,15 +448,16 @@ func TestServersAreMaterialized(t *testing.T) {
 	o.Kind = Claude
 	l := newLab(t, "shows", o)
 	info := l.start(
-		agent.MCPServer{Name: "m", HTTP: "http://127.0.0.1:1/mcp/secret", Headers: []agent.Header{{Name: "A", Value: "a ${HOME}"}}},
+		agent.MCPServer{Name: "m", HTTP: "http://127.0.0.1:1/mcp/secret", Headers: []agent.Header{{Name: "A", Value: "b"}}},
+		agent.MCPServer{Name: "grows", HTTP: "http://127.0.0.1:1/mcp/${HOME}"},
 		agent.MCPServer{Name: "nothing"},
 	)
-	want := []agent.Injected{{Server: "m", Transport: "http", Assumed: true}, {Server: "nothing", Reason: "no_transport"}}
+	want := []agent.Injected{{Server: "m", Transport: "http", Assumed: true}, {Server: "grows", Reason: "materialize_failed"}, {Server: "nothing", Reason: "no_transport"}}
 	if !slices.Equal(info.Injected, want) {
 		t.Errorf("got %+v", info.Injected)
 	}
 	text := strings.ReplaceAll(l.await("file "), "\n", "")
-	if !strings.Contains(text, "file -rw-------") || !strings.Contains(text, "OSSICLE_MCP_1=a ${HOME}") || strings.Contains(text, "secret") {
+	if !strings.Contains(text, "file -rw-------") || strings.Contains(text, "secret") {
 		t.Errorf("the program shows:\n%s", text)
 	}
 	_, path, _ := strings.Cut(text, "--mcp-config=")
@@ -470,7 +471,7 @@ func TestServersAreMaterialized(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the configuration is left: %v", err)
 	}
-	kinds(t, l, "server_delivered m http ", "server_filtered nothing  no_transport", "session_accepted   ", "session_accepted m http ")
+	kinds(t, l, "server_delivered m http ", "server_error grows  materialize_failed", "server_filtered nothing  no_transport", "session_accepted   ", "session_accepted m http ")
 }
 
 func kinds(t *testing.T, l *lab, want ...string) {

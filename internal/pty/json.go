@@ -131,45 +131,25 @@ func escapeInStrings(text []byte, char byte, escape string) []byte {
 	return out
 }
 
-// protect replaces values that the program would expand by the name of a variable.
-func (v *variables) protect(value, mark string) string {
-	if !strings.Contains(value, mark) {
-		return value
-	}
-	return "${" + v.put(value) + "}"
-}
-
 // standard is an entry of an mcpServers object as Claude Code takes it.
-func (v *variables) standard(c chosen, mark string) map[string]any {
-	safe := func(s string) string { return v.protect(s, mark) }
+func standard(c chosen) map[string]any {
 	if c.by == attach.Stdio {
-		return v.command(c, mark)
+		entry := command(c)
+		entry["type"] = string(attach.Stdio)
+		return entry
 	}
-	entry := map[string]any{"type": string(c.by), "url": safe(c.url())}
-	if h := v.texts(headers(c.Headers), mark); len(h) > 0 {
+	entry := map[string]any{"type": string(c.by), "url": c.url()}
+	if h := headers(c.Headers); len(h) > 0 {
 		entry["headers"] = h
 	}
 	return entry
 }
 
 // command is an entry for a server on standard streams.
-func (v *variables) command(c chosen, mark string) map[string]any {
-	args := []string{}
-	for _, a := range c.Command[1:] {
-		args = append(args, v.protect(a, mark))
-	}
-	entry := map[string]any{"command": v.protect(c.Command[0], mark), "args": args}
-	if env := v.texts(pairs(c.Env), mark); len(env) > 0 {
+func command(c chosen) map[string]any {
+	entry := map[string]any{"command": c.Command[0], "args": c.Command[1:]}
+	if env := pairs(c.Env); len(env) > 0 {
 		entry["env"] = env
 	}
 	return entry
-}
-
-// texts protects the values of a map, in the order of its keys.
-func (v *variables) texts(m map[string]string, mark string) map[string]string {
-	out := map[string]string{}
-	for _, k := range sortedKeys(m) {
-		out[k] = v.protect(m[k], mark)
-	}
-	return out
 }

@@ -97,7 +97,9 @@ type chosen struct {
 
 // choose takes the best way to each server among those that the CLI takes, in the
 // order HTTP, SSE, command. What the CLIs take they do not advertise: it is assumed.
-func choose(servers []agent.MCPServer, takes ...attach.Transport) (all []chosen, decided []agent.Injected) {
+// A server with a value that does not fit cannot be handed over: it would arrive as
+// something else.
+func choose(servers []agent.MCPServer, fits func(value string) bool, takes ...attach.Transport) (taken []chosen, decided []agent.Injected) {
 	names := map[string]bool{}
 	for _, s := range servers {
 		c := chosen{MCPServer: s, name: safeName(s.Name)}
@@ -105,7 +107,7 @@ func choose(servers []agent.MCPServer, takes ...attach.Transport) (all []chosen,
 		var reason attach.Reason
 		if c.by, reason = way(s, takes); reason == "" {
 			switch {
-			case !clean(s):
+			case !all(c, fits):
 				reason = attach.ReasonMaterializeFailed
 			case names[c.name]:
 				reason = attach.ReasonDuplicateName
@@ -115,11 +117,11 @@ func choose(servers []agent.MCPServer, takes ...attach.Transport) (all []chosen,
 		if reason == "" {
 			names[c.name] = true
 			d.Transport, d.Assumed = string(c.by), true
-			all = append(all, c)
+			taken = append(taken, c)
 		}
 		decided = append(decided, d)
 	}
-	return all, decided
+	return taken, decided
 }
 
 func way(s agent.MCPServer, takes []attach.Transport) (attach.Transport, attach.Reason) {
@@ -145,15 +147,20 @@ func (c chosen) url() string {
 	return c.HTTP
 }
 
-// clean reports whether a configuration can hold all of it exactly: text in UTF-8
-// without NUL.
-func clean(s agent.MCPServer) bool {
-	all := slices.Concat([]string{s.HTTP, s.SSE}, s.Command, s.Env)
-	for _, h := range s.Headers {
-		all = append(all, h.Name, h.Value)
+// all reports whether all values that are written down for a server fit.
+func all(c chosen, fits func(string) bool) bool {
+	values := []string{c.url()}
+	if c.by == attach.Stdio {
+		values = slices.Concat(c.Command, c.Env)
 	}
-	return !slices.ContainsFunc(all, func(v string) bool { return !utf8.ValidString(v) || strings.ContainsRune(v, 0) })
+	for _, h := range c.Headers {
+		values = append(values, h.Name, h.Value)
+	}
+	return !slices.ContainsFunc(values, func(v string) bool { return !fits(v) })
 }
+
+// plain is text that every configuration can hold: UTF-8 without NUL.
+func plain(value string) bool { return utf8.ValidString(value) && !strings.ContainsRune(value, 0) }
 
 // safeName makes a name that all CLIs take.
 func safeName(name string) string {
@@ -170,9 +177,8 @@ func safeName(name string) string {
 	return name
 }
 
-// variables moves values into the environment of the program, where a
-// configuration only names them: values that the CLI would expand, and those that
-// must not be seen among the arguments.
+// variables moves values into the environment of the program, where they cannot be
+// seen by everybody on the machine, as arguments can.
 type variables struct{ env []string }
 
 // put returns the name of a new variable with the value.

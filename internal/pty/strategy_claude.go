@@ -4,6 +4,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ossicle/ossicle/attach"
 )
@@ -11,7 +12,8 @@ import (
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
 // claudeStrategy names a file of servers to Claude Code, beside those of the
-// person's own settings. It expands "${NAME}" in every value.
+// person's own settings. It expands "${NAME}" in every value, more than once, and
+// knows no escape: a value with that cannot be handed over.
 type claudeStrategy struct{}
 
 const (
@@ -21,25 +23,20 @@ const (
 
 // Plan implements Strategy.
 func (claudeStrategy) Plan(r Request) (Plan, error) {
-	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
+	servers, decided := choose(r.Servers, func(v string) bool { return plain(v) && !strings.Contains(v, "${") }, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
 	// With "=", since the first option takes every word that follows it otherwise.
 	if len(servers) > 0 {
-		var v variables
 		entries := map[string]any{}
 		for _, s := range servers {
-			e := v.standard(s, "${")
-			if s.by == attach.Stdio {
-				e["type"] = string(attach.Stdio)
-			}
-			entries[s.name] = e
+			entries[s.name] = standard(s)
 		}
 		text, err := encode(map[string]any{"mcpServers": entries})
 		if err != nil {
 			return p, err
 		}
 		p.Args = append(p.Args, "--mcp-config="+filepath.Join(r.Dir, serversFile))
-		p.Env, p.Files = v.env, append(p.Files, File{serversFile, text})
+		p.Files = append(p.Files, File{serversFile, text})
 	}
 	if r.System != "" {
 		p.Args = append(p.Args, "--append-system-prompt-file="+filepath.Join(r.Dir, systemFile))

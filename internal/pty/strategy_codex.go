@@ -17,7 +17,7 @@ type codexStrategy struct{}
 
 // Plan implements Strategy.
 func (codexStrategy) Plan(r Request) (Plan, error) {
-	servers, decided := choose(r.Servers, attach.HTTP, attach.Stdio)
+	servers, decided := choose(r.Servers, plain, attach.HTTP, attach.Stdio)
 	p := Plan{Decided: decided}
 	var v variables
 	for _, s := range servers {

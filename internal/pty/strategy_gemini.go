@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,7 +15,8 @@ import (
 // geminiStrategy gives Gemini CLI another home for its own files: its settings with
 // the servers added, and everything else of the person's by links. There is no
 // option, and what it calls the system's settings must belong to root. It expands
-// "$NAME" and "${NAME}" in every value.
+// "${NAME}", and "$NAME" where there is such a variable, in every value, more than
+// once, and knows no escape: a value with that cannot be handed over.
 type geminiStrategy struct{}
 
 const (
@@ -28,7 +30,7 @@ var geminiBeside = []string{".agents", ".env"}
 
 // Plan implements Strategy.
 func (geminiStrategy) Plan(r Request) (Plan, error) {
-	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
+	servers, decided := choose(r.Servers, r.geminiFits, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
 	if len(servers) == 0 {
 		return p, nil
@@ -40,9 +42,9 @@ func (geminiStrategy) Plan(r Request) (Plan, error) {
 	if !filepath.IsAbs(home) {
 		return p, errors.New("find the home of Gemini CLI: HOME is no absolute path")
 	}
-	v, entries := &variables{}, map[string]any{}
+	entries := map[string]any{}
 	for _, s := range servers {
-		entries[s.name] = v.gemini(s, "$")
+		entries[s.name] = geminiEntry(s)
 	}
 	own := filepath.Join(home, geminiDir)
 	old, err := readOptional(r.ReadFile, filepath.Join(own, settingsFile))
@@ -69,23 +71,36 @@ func (geminiStrategy) Plan(r Request) (Plan, error) {
 		}
 		p.Links = append(p.Links, Link{name, filepath.Join(home, name)})
 	}
-	p.Env = append(v.env, geminiHome+"="+r.Dir)
+	p.Env = []string{geminiHome + "=" + r.Dir}
 	p.Files = []File{{filepath.Join(geminiDir, settingsFile), text}}
 	return p, nil
 }
 
-// gemini is an entry as Gemini CLI and Qwen Code take it.
-func (v *variables) gemini(c chosen, mark string) map[string]any {
-	var entry map[string]any
-	switch c.by {
-	case attach.HTTP:
-		entry = map[string]any{"httpUrl": v.protect(c.url(), mark)}
-	case attach.SSE:
-		entry = map[string]any{"url": v.protect(c.url(), mark)}
-	default:
-		return v.command(c, mark)
+var geminiName = regexp.MustCompile(`\$(\w+)`)
+
+// geminiFits reports whether a value arrives as it is.
+func (r Request) geminiFits(value string) bool {
+	if !plain(value) || strings.Contains(value, "${") {
+		return false
 	}
-	if h := v.texts(headers(c.Headers), mark); len(h) > 0 {
+	for _, m := range geminiName.FindAllStringSubmatch(value, -1) {
+		if _, set := lookup(r.Env, m[1]); set {
+			return false
+		}
+	}
+	return true
+}
+
+// geminiEntry is an entry as Gemini CLI and Qwen Code take it.
+func geminiEntry(c chosen) map[string]any {
+	entry := map[string]any{"httpUrl": c.url()}
+	switch c.by {
+	case attach.SSE:
+		entry = map[string]any{"url": c.url()}
+	case attach.Stdio:
+		return command(c)
+	}
+	if h := headers(c.Headers); len(h) > 0 {
 		entry["headers"] = h
 	}
 	return entry
@@ -97,12 +112,12 @@ type qwenStrategy struct{}
 
 // Plan implements Strategy.
 func (qwenStrategy) Plan(r Request) (Plan, error) {
-	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
+	servers, decided := choose(r.Servers, plain, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
 	if len(servers) > 0 {
-		v, entries := &variables{}, map[string]any{}
+		entries := map[string]any{}
 		for _, s := range servers {
-			entries[s.name] = v.gemini(s, "\x00") // nothing has it
+			entries[s.name] = geminiEntry(s)
 		}
 		text, err := encode(map[string]any{"mcpServers": entries})
 		if err != nil {

@@ -18,7 +18,7 @@ const openCodeContent = "OPENCODE_CONFIG_CONTENT"
 
 // Plan implements Strategy.
 func (openCodeStrategy) Plan(r Request) (Plan, error) {
-	servers, decided := choose(r.Servers, attach.HTTP, attach.SSE, attach.Stdio)
+	servers, decided := choose(r.Servers, plain, attach.HTTP, attach.SSE, attach.Stdio)
 	p := Plan{Decided: decided}
 	if len(servers) == 0 && r.System == "" {
 		return p, nil

@@ -32,6 +32,7 @@ func servers() []agent.MCPServer {
 		{Name: "local", HTTP: "http://127.0.0.1:2/"},
 		{Name: "none"},
 		{Name: "bytes", HTTP: "http://127.0.0.1:3/\xff"},
+		{Name: "price", Command: []string{"/bin/board", "--title", `costs $5 "or" {less}`}},
 		{Name: "mcp", HTTP: "http://127.0.0.1:4/mcp", Headers: []agent.Header{{Name: "Authorization", Value: "Bearer secret"}}},
 	}
 }
