@@ -20,6 +20,7 @@ import (
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/kubernetes"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/worker"
@@ -101,8 +102,10 @@ type WorkerGateway struct {
 	closed  bool
 	begun   int                   // sandboxes that are being made
 	drivers map[string]*boxDriver // by profile
-	making  sync.Mutex            // of drivers
-	notes   map[string]string     // sandbox → the agent session that has it
+	making  sync.Mutex            // of drivers, and of clusters
+	// clusters are the drivers of namespaces, by context and name.
+	clusters map[string]*kubernetes.Driver
+	notes    map[string]string // sandbox → the agent session that has it
 }
 
 // ErrTooManySandboxes is for a process that has as many as it may.
@@ -131,7 +134,7 @@ func (e *SandboxProfileError) Error() string {
 // of their own if the configuration has one. Sandboxes that an earlier process of
 // the same directory left are taken up again, or failed if they ended with it.
 func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *WorkerGateway, err error) {
-	g := &WorkerGateway{config: c, drivers: map[string]*boxDriver{}, notes: map[string]string{}}
+	g := &WorkerGateway{config: c, drivers: map[string]*boxDriver{}, clusters: map[string]*kubernetes.Driver{}, notes: map[string]string{}}
 	if o != nil {
 		g.o = *o
 	}

@@ -14,6 +14,11 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
+// sandboxOutput is what a worker of ours keeps of each stream, in bytes: a burst
+// that is larger loses its middle. Twice that, with each byte escaped, is a
+// message.
+const sandboxOutput = 256 << 10
+
 // boxSpec is a sandbox to make.
 type boxSpec struct {
 	session string
@@ -32,6 +37,7 @@ type boxDriver struct {
 	remove  func(ctx context.Context, session string) error
 	kill    func(ctx context.Context, session string) error // remove, without a moment for the worker to exit
 	close   func(context.Context) error
+	check   func(context.Context) error // asks whether it could make a sandbox; nil: it could
 }
 
 // driver returns the driver of a profile, which is made when it is first needed.
@@ -103,6 +109,9 @@ func (g *WorkerGateway) closeDrivers(ctx context.Context) error {
 	var errs []error
 	for _, d := range drivers {
 		errs = append(errs, d.close(ctx))
+	}
+	for _, d := range g.clusters {
+		errs = append(errs, d.Close(ctx))
 	}
 	return errors.Join(errs...)
 }

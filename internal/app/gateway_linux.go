@@ -15,11 +15,6 @@ import (
 	"github.com/ossicle/ossicle/internal/sandbox"
 )
 
-// sandboxOutput is what a worker of ours keeps of each stream, in bytes: a burst
-// that is larger loses its middle. Twice that, with each byte escaped, is a
-// message.
-const sandboxOutput = 256 << 10
-
 // newLocal makes the driver of a profile on this machine.
 func (g *WorkerGateway) newLocal(ctx context.Context, p *config.Sandbox) (*boxDriver, error) {
 	program, err := g.program()

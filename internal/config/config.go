@@ -164,6 +164,9 @@ func (c *Config) parse(data []byte) error {
 	if c.Sandboxes, err = sandboxes(f.Sandboxes, &root); err != nil {
 		return err
 	}
+	if err := c.checkClusters(); err != nil {
+		return err
+	}
 	if c.Profiles, err = profiles(f.Profiles); err != nil || f.Servers.IsZero() {
 		return err
 	}

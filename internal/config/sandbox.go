@@ -16,6 +16,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/ossicle/ossicle/internal/kubernetes"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -152,9 +153,9 @@ func (s *sandbox) check(out *Sandbox) error {
 	}
 	need(sandboxName.MatchString(out.Name), "the name %q: use up to 32 lower-case letters, digits and dashes", out.Name)
 	need(slices.Contains([]string{DriverLocal, DriverKubernetes, DriverPlain}, out.Driver), "driver %q: use %s, %s or %s", out.Driver, DriverLocal, DriverKubernetes, DriverPlain)
-	need(out.Tier == "" || out.Driver == DriverLocal && slices.Contains([]string{TierBubblewrap, TierLandlock}, out.Tier),
-		"tier %q: use %s or %s, with the driver %s", out.Tier, TierBubblewrap, TierLandlock, DriverLocal)
 	cluster := out.Driver == DriverKubernetes
+	need(out.Tier == "" || cluster && out.Tier == TierLandlock || out.Driver == DriverLocal && slices.Contains([]string{TierBubblewrap, TierLandlock}, out.Tier),
+		"tier %q: use %s or %s with the driver %s, and %s with %s", out.Tier, TierBubblewrap, TierLandlock, DriverLocal, TierLandlock, DriverKubernetes)
 	need(cluster == (out.Image != ""), "image: a profile of the driver %s needs one, and others have none", DriverKubernetes)
 	// The time to pull and start is that image's own (PRO-2).
 	need(!cluster || s.Dial != nil, "dial: say how long the image takes to be pulled and to start; the default is that of another")
@@ -244,12 +245,34 @@ type Gateway struct {
 	KeyFile string        `yaml:"key_file"`
 	Rotate  time.Duration `yaml:"rotate"` // age of a key that is replaced; zero is the default
 	// Sandboxes bounds those that are there at a time; zero is the default.
-	Sandboxes int `yaml:"sandboxes"`
+	Sandboxes int     `yaml:"sandboxes"`
+	Cluster   Cluster `yaml:"cluster"`
 	Artifacts struct {
 		Max     Size `yaml:"max"`     // of one
 		Session Size `yaml:"session"` // of all of a sandbox
 		Files   int  `yaml:"files"`   // of a sandbox
 	} `yaml:"artifacts"`
+}
+
+// Cluster says where the cluster of sandboxes is, and where they find the gateway:
+// everything else is closed to them.
+type Cluster struct {
+	Kubeconfig string `yaml:"kubeconfig"` // empty: the service account of the pod that we run in
+	// Namespace and Labels are those of the gateway's pods if it runs in the cluster,
+	// CIDRs its addresses if it does not; Port is where it listens there.
+	Namespace string            `yaml:"namespace"`
+	Labels    map[string]string `yaml:"labels"`
+	CIDRs     []string          `yaml:"cidrs"`
+	Port      int               `yaml:"port"`
+	// Address is the IP address behind the name in public_url. With it a sandbox needs
+	// no DNS, which DNS lets it have.
+	Address string `yaml:"address"`
+	DNS     bool   `yaml:"dns"`
+}
+
+// Reach is where sandboxes may connect to.
+func (c *Cluster) Reach() kubernetes.Gateway {
+	return kubernetes.Gateway{Namespace: c.Namespace, Labels: c.Labels, CIDRs: c.CIDRs, Port: c.Port, Address: c.Address, DNS: c.DNS}
 }
 
 func (g *Gateway) check() error {
@@ -320,4 +343,23 @@ func (c *Config) checkSandboxes() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkClusters checks that sandboxes of clusters can find the gateway.
+func (c *Config) checkClusters() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Sandboxes)) {
+		if c.Sandboxes[name].Driver != DriverKubernetes {
+			continue
+		}
+		reach := c.Gateway.Cluster.Reach()
+		err := reach.Validate()
+		if c.Gateway.PublicURL == "" {
+			err = errors.Join(errors.New("public_url: give the address under which workers reach the gateway"), err)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: sandboxes.%s needs more of gateway: %w", c.Sandboxes[name].Line, name, err)
+		}
+		return nil // the others need the same
+	}
+	return nil
 }
