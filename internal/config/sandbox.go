@@ -356,6 +356,9 @@ func (c *Config) checkClusters() error {
 		if c.Gateway.PublicURL == "" {
 			err = errors.Join(errors.New("public_url: give the address under which workers reach the gateway"), err)
 		}
+		if u, _ := url.Parse(c.Gateway.PublicURL); err == nil && reach.Address == "" && !reach.DNS && net.ParseIP(u.Hostname()) == nil {
+			err = fmt.Errorf("cluster.address: give the IP address behind %q, or allow dns", u.Hostname())
+		}
 		if err != nil {
 			return fmt.Errorf("line %d: sandboxes.%s needs more of gateway: %w", c.Sandboxes[name].Line, name, err)
 		}

@@ -27,7 +27,7 @@ sandboxes:
     namespace: sandboxes
     dial: 5m
     limits: {cpu: "2"}
-gateway: {enabled: true, listen: "0.0.0.0:7719", public_url: "wss://gw.example/v1/worker", sandboxes: 8, artifacts: {session: 1GiB}, cluster: {namespace: agents, labels: {app: gw}, port: 8443}}
+gateway: {enabled: true, listen: "0.0.0.0:7719", public_url: "wss://gw.example/v1/worker", sandboxes: 8, artifacts: {session: 1GiB}, cluster: {namespace: agents, labels: {app: gw}, port: 8443, dns: true}}
 profiles:
   coder: {agent: [x], sandbox: light}
 `), env(nil))
@@ -87,6 +87,7 @@ func TestSandboxMistakes(t *testing.T) {
 		{"tier of a plain one", "sandboxes: {bad: {driver: plain, tier: landlock}}", `tier "landlock"`},
 		{"no way to the gateway", "sandboxes: {far: {driver: kubernetes, image: x, dial: 3m}}", "sandboxes.far needs more of gateway: public_url"},
 		{"no gateway", "gateway: {public_url: 'wss://x/v1/worker'}\nsandboxes: {far: {driver: kubernetes, image: x, dial: 3m}}", "check gateway: port 0"},
+		{"no address", "gateway: {public_url: 'wss://x/v1/worker', cluster: {cidrs: [192.0.2.7/32], port: 1}}\nsandboxes: {far: {driver: kubernetes, image: x, dial: 3m}}", "cluster.address"},
 		{"image of a local one", "sandboxes: {bad: {image: x}}", "image: "},
 		{"namespace of a local one", "sandboxes: {bad: {namespace: x}}", "go with the driver kubernetes"},
 		{"name", "sandboxes: {Bad_Name: {}}", `the name "Bad_Name"`},
