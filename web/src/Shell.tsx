@@ -36,7 +36,7 @@ export function Shell() {
         href="#main"
         onClick={(e) => {
           e.preventDefault();
-          document.getElementById("main")?.focus();
+          focusMain();
         }}
       >
         Skip to the content
@@ -60,13 +60,23 @@ export function Shell() {
           ))}
         </div>
       </nav>
-      <main id="main" tabIndex={-1}>
+      <main id="main">
         <Suspense fallback={<p className="note" role="status">Loading…</p>}>
           <Body place={route.place} id={route.id} />
         </Suspense>
       </main>
     </div>
   );
+}
+
+// It takes the focus for this once: were it focusable for good, a click on any text
+// would lead the Tab key back to its beginning.
+function focusMain(): void {
+  const main = document.getElementById("main");
+  if (!main) return;
+  main.tabIndex = -1;
+  main.addEventListener("blur", () => main.removeAttribute("tabindex"), { once: true });
+  main.focus();
 }
 
 function Body({ place, id }: { place: Place; id: string }) {

@@ -22,6 +22,9 @@ export const inboxRoom: Room<InboxState> = {
       else if (action === "inbox.agent") {
         const status = (data as { status: InboxStatus }).status;
         agents = agents.some((a) => a.agent === status.agent) ? agents.map((a) => (a.agent === status.agent ? status : a)) : [...agents, status];
+      } else if (action === "inbox.agent_removed") {
+        const gone = (data as { agent: string }).agent;
+        agents = agents.filter((a) => a.agent !== gone);
       } else if (action === "inbox.older") {
         const page = data as { notices?: Maybe<Notice[]>; next?: Maybe<string> };
         const known = new Set(notices.map((n) => n.id));

@@ -66,6 +66,7 @@ export interface Attempt {
   session_accepted_at?: string;
   session_blocked_at?: string;
   late_traffic_at?: string;
+  agent_ended_at?: string;
   servers?: Maybe<Server[]>;
   servers_truncated?: boolean;
   session_error?: Maybe<{ occurred_at: string; reason_code?: string; summary?: string }>;
@@ -131,6 +132,7 @@ export function statusOf(status: Maybe<string>): { label: string; tone: Tone } {
 
 const reasons: Record<string, string> = {
   transport_unsupported_advertised: "the agent says that it does not take this transport",
+  via_ossicle: "ossicle connects to it itself; the agent reaches it through the tools of ossicle",
   transport_unsupported_assumed: "the agent is not known to take this transport",
   policy_denied: "a policy leaves the server out",
   duplicate_name: "another server has the same name",

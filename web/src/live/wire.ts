@@ -245,7 +245,7 @@ export interface ServerResources {
 export interface DryRun {
   ok: boolean;
   problem?: string;
-  lines?: Maybe<{ event: Json; line: string | null; error?: string }[]>;
+  lines?: Maybe<{ event: Json; line: string | null; error?: string; now?: boolean }[]>;
 }
 
 export interface Topic {

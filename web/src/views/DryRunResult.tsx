@@ -12,6 +12,7 @@ export function DryRunResult({ result }: { result: DryRun }) {
       {lines.map((l, i) => (
         <details key={i} className="small">
           <summary>
+            <span className="tiny muted">{l.now ? "now" : "sample"}</span>
             {l.error ? <span className="red-text wrap">Error: {l.error}</span> : l.line === null ? <span className="muted">nothing is told</span> : <span className="mono wrap">{l.line}</span>}
           </summary>
           <div className="inner">

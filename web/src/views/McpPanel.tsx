@@ -66,6 +66,11 @@ function Servers({ id, attempt }: { id: string; attempt: Attempt }) {
   const blocked = attempt.session_blocked_at && compareTimes(attempt.session_blocked_at, attempt.session_accepted_at) > 0;
   return (
     <>
+      {attempt.agent_ended_at && (
+        <p className="note">
+          The agent has ended <Time at={attempt.agent_ended_at} />. The rows tell how it was until then.
+        </p>
+      )}
       {blocked && (
         <p className="note amber">
           The agent has not answered since <Time at={attempt.session_blocked_at} />: it waits for a server.

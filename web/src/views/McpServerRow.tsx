@@ -4,6 +4,7 @@ import { Badge } from "../ui/Badge";
 import { Time } from "../ui/Time";
 import { EndpointTest } from "./EndpointTest";
 
+const transports: Record<string, string> = { in_process: "in ossicle itself" };
 const sources: Record<string, string> = { builtin: "ossicle's own", profile: "from the profile", agent: "the agent's own" };
 
 /** One server: what was seen of it, with a colour, in words, and as a list of steps. */
@@ -16,7 +17,7 @@ export function McpServerRow({ session, server: s }: { session: string; server: 
         <span className="name">{s.name}</span>
         <Badge tone={tone}>{label}</Badge>
       </div>
-      <p className="tiny muted wrap">{[s.source && (sources[s.source] ?? s.source), s.transport, s.target].filter(Boolean).join(" · ")}</p>
+      <p className="tiny muted wrap">{[s.source && (sources[s.source] ?? s.source), s.transport && (transports[s.transport] ?? s.transport), s.target].filter(Boolean).join(" · ")}</p>
       {(s.reason_code || s.summary) && (
         <p className="small wrap">
           {reasonText(s.reason_code)}

@@ -39,7 +39,15 @@ export function NewSession({ onClose, taken }: { onClose: () => void; taken: rea
   const words = splitCommand(command);
   const base = by === "profile" ? profile : by === "agent" ? (words?.[0]?.split("/").at(-1) ?? "agent") : model || "chat";
   const id = name.trim() || freeId(base, taken);
-  const ready = by === "profile" ? profile !== "" : by === "agent" ? (words?.length ?? 0) > 0 : url.trim() !== "";
+  const named = by === "profile" ? profile !== "" : by === "agent" ? (words?.length ?? 0) > 0 : url.trim() !== "";
+  // A daemon has no directory of its own to fall back on.
+  const placeless = by !== "profile" || !chosen?.dir;
+  const ready = named && (!placeless || dir.trim() !== "");
+  const directory = (
+    <Field label="Directory" hint={placeless ? "Where the agent works; absolute" : `Absolute; empty: ${chosen?.dir}`}>
+      {(f) => <input {...f} className="input mono" value={dir} placeholder={chosen?.dir} onChange={(e) => setDir(e.target.value)} spellCheck={false} autoComplete="off" />}
+    </Field>
+  );
 
   const start = async (): Promise<void> => {
     setBusy(true);
@@ -103,13 +111,12 @@ export function NewSession({ onClose, taken }: { onClose: () => void; taken: rea
             <Field label="Model">{(f) => <input {...f} className="input mono" value={model} onChange={(e) => setModel(e.target.value)} spellCheck={false} autoComplete="off" />}</Field>
           </>
         )}
+        {placeless && directory}
         <Field label="Name">{(f) => <input {...f} className="input" value={name} placeholder={id} onChange={(e) => setName(e.target.value)} spellCheck={false} autoComplete="off" />}</Field>
         <details>
           <summary className="small">More</summary>
           <div className="stack inner">
-            <Field label="Directory" hint="Absolute; empty: the profile's, or where the daemon was started">
-              {(f) => <input {...f} className="input mono" value={dir} onChange={(e) => setDir(e.target.value)} spellCheck={false} autoComplete="off" />}
-            </Field>
+            {!placeless && directory}
             <Field label="When the agent asks for permission">
               {(f) => (
                 <select {...f} className="input" value={policy} onChange={(e) => setPolicy(e.target.value)}>

@@ -18,12 +18,13 @@ interface Listed {
 
 /** Collaboration sessions: who is in them, and what they say to each other. */
 export function SignalsView({ id }: { id: string }) {
-  const { api } = usePage();
+  const { api, info } = usePage();
   const status = useStatus();
+  const offered = info?.features?.signals;
   const [all, setAll] = useState<readonly Listed[] | null>(null);
   const [error, setError] = useState("");
   useEffect(() => {
-    if (status !== "live") return;
+    if (status !== "live" || !offered) return;
     api.ask<{ collaborations?: Listed[] | null }>("GET", "/v1/collaborations").then(
       (r) => {
         setAll(r.collaborations ?? []);
@@ -31,7 +32,7 @@ export function SignalsView({ id }: { id: string }) {
       },
       (e: unknown) => setError(message(e)),
     );
-  }, [api, status, id]);
+  }, [api, status, id, offered]);
   return (
     <div className={`panes ${id ? "chosen" : ""}`}>
       <section className="first" aria-label="Collaborations">
@@ -41,7 +42,8 @@ export function SignalsView({ id }: { id: string }) {
           </div>
           <div className="scroll-list" tabIndex={0} role="region" aria-label="List of collaborations">
             <Problem text={error} />
-            {all === null && !error && <p className="note" role="status">Loading…</p>}
+            {offered === false && <p className="note">Your token gives no right to see what agents write to each other.</p>}
+            {all === null && !error && offered !== false && <p className="note" role="status">Loading…</p>}
             {all?.length === 0 && (
               <Empty title="No collaboration yet">
                 <p>

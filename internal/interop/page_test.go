@@ -1,0 +1,93 @@
+package interop
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ossicle/ossicle/internal/httpserver"
+)
+
+// pageCanary is planted where secrets of a session's servers stand.
+const pageCanary = "CANARY-4f1d9b72c0"
+
+// pageDaemon is a daemon with what the tests of the page look at: two sessions with
+// the same servers, of which one refuses connections.
+func pageDaemon(t *testing.T) *daemon {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, config, "profiles:\n  mock:\n    agent: ["+program+", mock-agent]\n    dir: "+t.TempDir()+"\n")
+	d := newDaemon(t, []string{"OSSICLE_MONTY=" + peer(t, "@pydantic", "monty-linux-x64-gnu", "monty")}, "--config", config)
+	for id, mode := range map[string]string{"one": "permission", "two": "eager"} {
+		servers := []map[string]any{
+			{"name": "memo", "command": program, "args": []string{"memo"}, "env": map[string]string{"MEMO_SECRET": pageCanary}, "attach": "both"},
+			{
+				"name": "a-server-with-a-name-that-is-far-too-long-for-one-line-of-a-narrow-drawer", "url": "http://127.0.0.1:9/mcp?key=" + pageCanary,
+				"headers": map[string]string{"Authorization": "Bearer " + pageCanary}, "attach": "agent",
+			},
+		}
+		body, err := json.Marshal(map[string]any{"id": id, "dir": d.data, "agent": []string{program, "mock-agent", "--mode", mode}, "servers": servers})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.post("/v1/sessions", string(body))
+		d.post("/v1/sessions/"+id+"/prompt", `{"text":"SAY hello","wait":true}`)
+	}
+	return d
+}
+
+// The page in a browser, against a daemon with agents: the token, the chat, the plug
+// as popover and as drawer, its actions, two sessions side by side, watches, the inbox,
+// the feed, and a daemon that dies. axe looks at every view, light and dark. The cases
+// are in web/e2e, each beside the requirements that it holds.
+//
+// A-24, A-25, A-26, A-27, A-28, A-35.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("runs a browser")
+	}
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
+			t.Fatal("chromium is not installed; run make setup")
+		}
+		t.Skip("chromium is not installed; run make setup")
+	}
+	if _, err := os.Stat(filepath.Join(root(t), "web", "node_modules", "playwright-core")); err != nil {
+		if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
+			t.Fatalf("the page's packages are not installed: %v; run make setup", err)
+		}
+		t.Skipf("the page's packages are not installed: %v; run make setup", err)
+	}
+	d := pageDaemon(t)
+	token, err := httpserver.ReadTokenFile(filepath.Join(d.data, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := start(t, []string{
+		"OSSICLE_PAGE_URL=http://" + d.addr, "OSSICLE_PAGE_TOKEN=" + token, "OSSICLE_CHROMIUM=" + chromium, "OSSICLE_CANARY=" + pageCanary,
+	}, node(t), filepath.Join(root(t), "web", "e2e", "run.mjs"))
+	passed := 0
+	for line := range run.lines {
+		switch word, rest, _ := strings.Cut(line, " "); {
+		case line == "please kill":
+			d.p.Kill()
+			run.say("done")
+		case line == "please start":
+			d.start()
+			run.say("done")
+		case word == "ok":
+			t.Log(rest)
+			passed++
+		default:
+			t.Error(line)
+		}
+	}
+	if err := run.p.Wait(); err != nil || passed < 12 {
+		t.Errorf("%d cases passed, %v: %s", passed, err, run.output())
+	}
+}

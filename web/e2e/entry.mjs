@@ -1,0 +1,46 @@
+// Getting in, and getting back.
+import assert from "node:assert/strict";
+import { accessible, close, desktop, fits, go, open, phone, token, url } from "./browser.mjs";
+
+/** The link lets one in and leaves no trace; without it the page asks, and a wrong token is told. */
+export async function entry(browser) {
+  const context = await browser.newContext(phone);
+  const page = await context.newPage();
+  await page.goto(url);
+  await page.getByLabel("Token or link").fill("wrong");
+  await fits(page, "the question for a token");
+  await accessible(page, "the question for a token");
+  await page.getByRole("button", { name: "Open" }).click();
+  await page.getByText("The daemon did not take the token").waitFor();
+  await page.getByLabel("Token or link").fill(`${url}/#token=${token}`);
+  await page.getByRole("button", { name: "Open" }).click();
+  await page.getByText("Live", { exact: true }).first().waitFor();
+  await context.close();
+
+  const linked = await open(desktop);
+  assert.ok(!linked.url().includes(token), "the token stays in the address");
+  await linked.reload();
+  await linked.getByText("Live", { exact: true }).first().waitFor();
+  await linked.getByRole("button", { name: /Forget the token/ }).click();
+  await linked.getByLabel("Token or link").waitFor();
+  assert.equal(await linked.evaluate(() => Object.values(localStorage).join()), "");
+  await close(linked);
+}
+
+/** A daemon that dies and comes back: the page says so, subscribes again and has lost nothing. */
+export async function again(_browser, ask) {
+  const page = await open(desktop, "#/sessions/one");
+  await page.getByText("you said before").first().waitFor();
+  await page.getByLabel("Message to the agent").fill("a draft that is not sent");
+  await ask("kill");
+  await page.getByText("Reconnecting…").waitFor();
+  await page.getByText(/^Not live/).first().waitFor();
+  await ask("start");
+  await page.getByText("Live", { exact: true }).first().waitFor();
+  await page.getByText("you said before").first().waitFor();
+  await page.getByText(/This session does not run/).waitFor();
+  await page.reload();
+  await page.getByText("you said before").first().waitFor();
+  await go(page, "#/sessions");
+  await close(page, "WebSocket", "ERR_CONNECTION_REFUSED", "Failed to load resource");
+}

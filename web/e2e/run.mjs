@@ -1,0 +1,38 @@
+// Runs the browser tests against a daemon that somebody else has started; see
+// internal/interop. Lines on standard output: "ok NAME", "not ok NAME" with the cause,
+// or "please WORD", which waits for a line on standard input.
+import { createInterface } from "node:readline";
+import { launch } from "./browser.mjs";
+import { chat, life } from "./chat.mjs";
+import { again, entry } from "./entry.mjs";
+import { actions, apart, drawer, popover, rows } from "./plug.mjs";
+import { every, feed, watch } from "./views.mjs";
+
+const canary = process.env.OSSICLE_CANARY;
+const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+async function ask(word) {
+  console.log("please " + word);
+  await lines.next();
+}
+
+const tests = {
+  entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, life, watch, feed, every, again,
+};
+
+const browser = await launch();
+const only = process.argv.slice(2);
+let failed = false;
+for (const [name, test] of Object.entries(tests)) {
+  if (only.length && !only.includes(name)) continue;
+  const start = Date.now();
+  try {
+    await test(browser, ask);
+    console.log(`ok ${name} (${Date.now() - start} ms)`);
+  } catch (e) {
+    failed = true;
+    console.log(`not ok ${name}: ${String(e?.stack ?? e).replaceAll("\n", "\n  ")}`);
+  }
+}
+await browser.close();
+process.exit(failed ? 1 : 0);

@@ -1,0 +1,100 @@
+// Every view, light and dark, wide and narrow; and what watches, inbox and feed do.
+import assert from "node:assert/strict";
+import { accessible, api, close, desktop, fits, go, open, phone, picture, tablet, until } from "./browser.mjs";
+
+const views = {
+  sessions: ["#/sessions", "Sessions"],
+  chat: ["#/sessions/one", "one"],
+  watches: ["#/watches", "Watches"],
+  inbox: ["#/inbox", "Inbox"],
+  feed: ["#/feed", "Live feed"],
+  signals: ["#/signals", "Signals"],
+  workers: ["#/workers", "Workers"],
+};
+
+export async function every() {
+  for (const [size, options] of Object.entries({ 360: phone, 768: tablet, 1440: desktop })) {
+    const page = await open(options);
+    for (const [name, [path, heading]] of Object.entries(views)) {
+      await go(page, path);
+      await page.getByRole("heading", { name: heading, level: 1 }).first().waitFor();
+      await page.locator("main .spinner").first().waitFor({ state: "detached" });
+      await fits(page, `${name} at ${size} px`);
+      for (const scheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme: scheme });
+        // Only colours depend on the scheme.
+        await accessible(page, `${name} at ${size} px, ${scheme}`, ...(scheme === "light" ? [] : ["color-contrast"]));
+        await picture(page, `${name}-${size}-${scheme}`);
+      }
+    }
+    await close(page, "404 (Not Found)");
+  }
+}
+
+/** A watch is tried, started, heard of, and stopped; its notice goes through the inbox. */
+export async function watch() {
+  const page = await open(desktop, "#/watches");
+  await page.getByRole("button", { name: "Start a watch" }).first().click();
+  const dialog = page.getByRole("dialog", { name: "Start a watch" });
+  await dialog.getByLabel("Session").selectOption("two");
+  await dialog.getByRole("button", { name: /memo:\/\/notes/ }).click();
+  await dialog.getByLabel("Name").fill("notes");
+  const filter = dialog.getByLabel(/^Filter/);
+  await filter.fill("event[");
+  await dialog.getByRole("button", { name: "Try the filter" }).click();
+  await dialog.getByText(/cannot be started/).waitFor();
+  await filter.fill('event["type"] + " " + event["key"]');
+  await dialog.getByRole("button", { name: "Try the filter" }).click();
+  await dialog.getByText("The filter runs.").waitFor();
+  await dialog.getByText(/added sample/i).first().waitFor();
+  await accessible(page, "a filter that was tried");
+  await picture(page, "filter");
+  await dialog.getByRole("button", { name: "Start", exact: true }).click();
+  await dialog.waitFor({ state: "hidden" });
+  const mine = page.getByRole("region", { name: "Watches of two" });
+  await mine.getByText("memo://notes").waitFor();
+  await mine.getByText("Watching").waitFor();
+
+  // A change in the world reaches the agent as an event, and stands in the inbox.
+  await api("POST", "/v1/sessions/two/prompt", { text: 'CALL run_code {"code":"await memo_set(key=\\"k\\", value=\\"v\\")"}', wait: true });
+  await go(page, "#/inbox");
+  const item = page.locator("details").filter({ hasText: "notes" }).first();
+  await until("it was seen", async () => /Seen|Acknowledged/.test(await item.innerText().catch(() => "")));
+  await item.locator("summary").click();
+  await item.getByRole("list", { name: "Steps of its delivery" }).waitFor();
+  await accessible(page, "a notice and its steps");
+  await picture(page, "notice");
+  await item.getByRole("button", { name: "Acknowledge" }).click();
+  await item.getByText("Acknowledged").first().waitFor();
+  await go(page, "#/sessions/two");
+  await page.getByText(/watch notes memo:\/\/notes/).first().waitFor();
+
+  await go(page, "#/watches");
+  await mine.getByRole("button", { name: "Stop notes" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Stop the watch" }).click();
+  await mine.getByText("Nothing is watched.").waitFor();
+  await close(page);
+}
+
+/** Events come as they are published; a pause lets go, and going on misses none. */
+export async function feed() {
+  const page = await open(desktop, "#/feed");
+  await page.locator(".head").getByText("Live", { exact: true }).waitFor();
+  const publish = (n) => api("POST", "/v1/topics/builds/events", { type: "done", key: "k" + n, data: { n, text: "<img src=x onerror=alert(1)>" } });
+  await publish(1);
+  await page.getByText(/builds · done · k1/).waitFor();
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.getByText("Paused", { exact: true }).waitFor();
+  await publish(2);
+  await publish(3);
+  await page.getByRole("button", { name: "Go on" }).click();
+  await page.getByText(/builds · done · k3/).waitFor();
+  await page.getByText(/builds · done · k2/).waitFor();
+  const rows = await page.locator(".event-row").allInnerTexts();
+  assert.equal(rows.length, 3, rows.join("\n"));
+  await page.locator(".event-row summary").first().click();
+  await page.getByRole("region", { name: /Data of event/ }).waitFor();
+  assert.equal(await page.locator(".event-row img").count(), 0);
+  await accessible(page, "an open event");
+  await close(page);
+}
