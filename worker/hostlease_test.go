@@ -238,11 +238,11 @@ func TestDrainedHostIsFollowed(t *testing.T) {
 		must(t, s.Running(t.Context()))
 		must(t, a.host.Drain(t.Context()))
 		a.end()
-		if exit := p.wait(); exit.Code != worker.ExitTempFail {
-			t.Errorf("%+v", exit)
-		}
 		if hosts, err := store.Hosts(t.Context()); err != nil || len(hosts) != 2 || hosts[0].Alive || !hosts[1].Alive {
 			t.Errorf("%+v, %v", hosts, err)
+		}
+		if exit := p.wait(); exit.Code != worker.ExitTempFail {
+			t.Errorf("%+v", exit)
 		}
 		time.Sleep(30 * time.Second)
 		if rec, err := store.Load(t.Context(), "s1"); err != nil || rec.Failure != worker.FailureLost {

@@ -31,6 +31,8 @@ const (
 	searchLast  = time.Second
 	// cancelTime bounds the word to a host that a caller gave up.
 	cancelTime = 2 * time.Second
+	// maxReceipts bounds what a host hears late of a session, maxReceived of how many.
+	maxReceipts, maxReceived = 64, 1024
 	// peerGone is about how long a host may vanish without a word.
 	peerIdle, peerProbe, peerProbes = 15 * time.Second, 5 * time.Second, 3
 )
@@ -59,16 +61,17 @@ type Calls struct {
 	done   func()
 	log    *slog.Logger
 
-	work    sync.WaitGroup // flights
-	mu      sync.Mutex
-	closed  bool
-	flights map[flightKey]*flight
+	work     sync.WaitGroup // flights
+	mu       sync.Mutex
+	closed   bool
+	flights  map[flightKey]*flight
+	received map[string][]string // ids of calls by session, to be told to its host
 }
 
 // NewCalls returns the calls of a store. host is the one of this process, or nil.
 // tokens are those of the gateways: who may issue one may use every session.
 func NewCalls(host *worker.Host, store worker.Store, tokens *Tokens, o *CallsOptions) *Calls {
-	c := &Calls{host: host, store: store, tokens: tokens, done: func() {}, log: slog.New(slog.DiscardHandler), flights: map[flightKey]*flight{}}
+	c := &Calls{host: host, store: store, tokens: tokens, done: func() {}, log: slog.New(slog.DiscardHandler), flights: map[flightKey]*flight{}, received: map[string][]string{}}
 	var transport http.RoundTripper
 	if o != nil {
 		transport = o.Transport
@@ -141,8 +144,10 @@ func (c *Calls) CallRaw(ctx context.Context, session, tool string, arguments jso
 		var reply struct {
 			Result jsontext.Value `json:"result"`
 		}
-		err = c.ask(ctx, at, verbCall, callRequest{opts.ID, tool, arguments}, &reply)
-		out = reply.Result
+		err = c.ask(ctx, at, verbCall, callRequest{opts.ID, tool, arguments, c.receipts(session)}, &reply)
+		if out = reply.Result; err == nil && made {
+			c.receive(session, opts.ID)
+		}
 		if err != nil && ctx.Err() != nil {
 			c.giveUp(ctx, at, opts.ID)
 		}
@@ -152,6 +157,26 @@ func (c *Calls) CallRaw(ctx context.Context, session, tool string, arguments jso
 		return nil, fmt.Errorf("call %q in session %q: %w", tool, session, err)
 	}
 	return out, nil
+}
+
+// receive remembers a result that has arrived, for the host to hear with the next
+// call in the session. What is beyond the bounds the worker keeps by its own.
+func (c *Calls) receive(session, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := c.received[session]
+	if len(ids) < maxReceipts && (len(ids) > 0 || len(c.received) < maxReceived) {
+		c.received[session] = append(ids, id)
+	}
+}
+
+// receipts returns what the host of a session has not heard yet.
+func (c *Calls) receipts(session string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ids := c.received[session]
+	delete(c.received, session)
+	return ids
 }
 
 // Release ends a session, as Session.Release does, at whichever host holds it.

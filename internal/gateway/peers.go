@@ -38,6 +38,8 @@ type (
 		ID        string         `json:"id"`
 		Tool      string         `json:"tool"`
 		Arguments jsontext.Value `json:"arguments"`
+		// Received are calls of before whose results have arrived.
+		Received []string `json:"received,omitempty"`
 	}
 	cancelRequest struct {
 		ID string `json:"id"`
@@ -150,6 +152,7 @@ func (c *Calls) serve(w http.ResponseWriter, r *http.Request) {
 			http.Error(w, "the call is not of this shape", http.StatusBadRequest)
 			return
 		}
+		s.Received(q.Received[:min(len(q.Received), maxReceipts)]...)
 		var result jsontext.Value
 		result, err = c.fly(r.Context(), s, q)
 		out = map[string]jsontext.Value{"result": result}
