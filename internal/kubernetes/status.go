@@ -21,6 +21,7 @@ type readMeta struct {
 type readOwner struct {
 	Kind       string `json:"kind"`
 	Name       string `json:"name"`
+	UID        string `json:"uid"`
 	Controller bool   `json:"controller"`
 }
 
@@ -97,14 +98,14 @@ func (o object) session(jobName string) (string, bool) {
 	return id, ok && id != "" && objectName(id) == jobName
 }
 
-// job is the name of the Job that made a pod.
-func (o object) job() string {
+// job is the Job that made a pod.
+func (o object) job() readOwner {
 	for _, r := range o.Metadata.OwnerReferences {
 		if r.Kind == "Job" && r.Controller {
-			return r.Name
+			return r
 		}
 	}
-	return ""
+	return readOwner{}
 }
 
 // maxText bounds what is kept of a text from the cluster, in bytes.

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -12,13 +13,20 @@ import (
 // bounds are its bounds; of each sandbox it keeps a few lines.
 type tracker struct {
 	boxes map[string]*box // by the name of the Job
+	// over are the uids of the last Jobs whose end was told: the watch of pods may be
+	// behind that of Jobs, and say later what was told already.
+	over []string
 }
+
+// maxOver bounds that. What falls out may be told again, of a session that is over.
+const maxOver = 256
 
 // box is a sandbox: a Job, and what pods it has had.
 type box struct {
 	session string
-	job     bool // it is there
-	gone    bool // it was, and was deleted
+	uid     string // of the Job, once it is known
+	job     bool   // it is there
+	gone    bool   // it was, and was deleted
 	done    *Exit
 	pods    map[string]pod // by uid, while they are there
 	seen    int
@@ -54,7 +62,7 @@ func newTracker() *tracker { return &tracker{boxes: map[string]*box{}} }
 
 // expect tells of a sandbox that is about to be made.
 func (t *tracker) expect(session string, giveUp time.Time) {
-	b := t.box(objectName(session), session)
+	b := t.box(objectName(session), session, "")
 	b.giveUp = giveUp
 	b.told, b.twice, b.gone, b.done = false, false, false, nil
 }
@@ -68,12 +76,17 @@ func (t *tracker) forget(session string) {
 	}
 }
 
-func (t *tracker) box(name, session string) *box {
+// box is what is known of a sandbox; nil if its end was told and nothing is left.
+func (t *tracker) box(name, session, uid string) *box {
 	b := t.boxes[name]
 	if b == nil {
+		if uid != "" && slices.Contains(t.over, uid) {
+			return nil
+		}
 		b = &box{session: session, pods: map[string]pod{}}
 		t.boxes[name] = b
 	}
+	b.uid = cmp.Or(uid, b.uid)
 	return b
 }
 
@@ -82,6 +95,10 @@ func (t *tracker) sweep(name string) {
 	b := t.boxes[name]
 	if b != nil && !b.job && len(b.pods) == 0 && (b.giveUp.IsZero() || b.told) {
 		delete(t.boxes, name)
+		if b.told && b.uid != "" {
+			t.over = append(t.over, b.uid)
+			t.over = t.over[max(0, len(t.over)-maxOver):]
+		}
 	}
 }
 
@@ -155,7 +172,10 @@ func (t *tracker) takeJob(o object, deleted bool) (string, bool) {
 	if !ok || deleted && t.boxes[name] == nil {
 		return "", false
 	}
-	b := t.box(name, session)
+	b := t.box(name, session, o.Metadata.UID)
+	if b == nil {
+		return "", false
+	}
 	b.job, b.gone = !deleted, deleted
 	for _, kind := range []string{"FailureTarget", "Failed"} {
 		if c, ok := o.Status.condition(kind); ok {
@@ -172,12 +192,16 @@ func (t *tracker) takeJob(o object, deleted bool) (string, bool) {
 }
 
 func (t *tracker) takePod(o object, deleted bool) (string, bool) {
-	name := o.job()
+	owner := o.job()
+	name, uid := owner.Name, o.Metadata.UID
 	session, ok := o.session(name)
-	if !ok || o.Metadata.UID == "" || deleted && t.boxes[name] == nil {
+	if !ok || uid == "" || deleted && t.boxes[name] == nil {
 		return "", false
 	}
-	b, uid := t.box(name, session), o.Metadata.UID
+	b := t.box(name, session, owner.UID)
+	if b == nil {
+		return "", false
+	}
 	before, known := b.pods[uid]
 	if !known {
 		if deleted { // it was not there when we began to look
