@@ -105,10 +105,14 @@ func (p *page) Open(ctx context.Context, name pageserver.Topic, after int64, to 
 
 // find reports what is not there, or not in this process.
 func (p *page) find(ctx context.Context, name pageserver.Topic) error {
-	if name.Kind != pageserver.Session {
-		return nil
+	var err error
+	switch name.Kind {
+	case pageserver.Session:
+		_, err = p.api.meta(ctx, name.ID)
+	case pageserver.Signals:
+		err = p.agents.signals.exists(name.ID)
+	case pageserver.Sessions, pageserver.Inbox, pageserver.Sandboxes, pageserver.Terminal:
 	}
-	_, err := p.api.meta(ctx, name.ID)
 	return pageError(err)
 }
 
@@ -159,7 +163,9 @@ func (p *page) topic(name pageserver.Topic) (pageTopic, error) {
 		return newSessionTopic(p, name), nil
 	case pageserver.Inbox:
 		return newInboxTopic(p), nil
-	case pageserver.Signals, pageserver.Sandboxes, pageserver.Terminal:
+	case pageserver.Signals:
+		return newSignalsTopic(p, name), nil
+	case pageserver.Sandboxes, pageserver.Terminal:
 	}
 	return nil, pageserver.Errorf(pageserver.CodeUnavailable, "this process has no %s", name.Kind)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
@@ -35,6 +36,8 @@ func (p *page) apiRoutes() []httpserver.Route {
 		jsonRoute("GET /v1/inbox/agents", nil, p.listInboxes),
 		jsonRoute("GET /v1/inbox/{id}", nil, p.showNotice),
 		jsonRoute("POST /v1/inbox/{id}/ack", nil, p.ackNotice),
+		jsonRoute("GET /v1/collaborations", mayUseAll, p.listCollaborations),
+		jsonRoute("GET /v1/collaborations/{id}", mayUseAll, p.showCollaboration),
 	}
 }
 
@@ -102,7 +105,10 @@ func (p *page) describe(r *http.Request) (any, error) {
 		if len(c.Command) > 0 {
 			one.Engine, one.Agent = "acp", filepath.Base(c.Command[0])
 		}
-		servers, err := profileServers(c.Servers)
+		if c.Passthrough {
+			one.Engine = "passthrough"
+		}
+		servers, err := mcpclient.ParseServers(c.Servers, func(string) (string, bool) { return "", true }) // of which only the names are told
 		if err == nil { // else starting it says what is wrong
 			for i := range servers {
 				one.Servers = append(one.Servers, servers[i].Name)

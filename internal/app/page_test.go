@@ -91,7 +91,8 @@ func (b *tab) next() (m tabMessage, code websocket.StatusCode) {
 	defer cancel()
 	_, text, err := b.ws.Read(ctx)
 	if ctx.Err() != nil {
-		b.t.Fatalf("nothing came; so far: %s", b.raw.String())
+		said := b.raw.String()
+		b.t.Fatalf("nothing came; at last: %s", said[max(0, len(said)-2000):])
 	}
 	if err != nil {
 		if closed, ok := errors.AsType[websocket.CloseError](err); ok {
