@@ -26,6 +26,9 @@ func (s *Session) claimOnce(w welcome) error {
 	epoch := rec.Epoch
 	rec.Epoch, rec.Owner = epoch+1, s.host.o.Owner
 	rec.InstanceID, rec.Attempt = w.InstanceID, w.Attempt
+	if rec.State != StateReleasing { // as it will be when it is bound, which then is no write of its own
+		rec.State, rec.Deadline.Reconnect = StateReadying, time.Time{}
+	}
 	err := s.host.store.Save(ctx, rec, epoch)
 	if err == nil {
 		s.m.rec.Epoch, s.m.rec.Owner = rec.Epoch, rec.Owner

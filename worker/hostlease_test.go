@@ -315,6 +315,31 @@ func TestCallOfMovedSessionEnds(t *testing.T) {
 	})
 }
 
+// What a worker that comes back costs the store: its loss, its bind, and that it runs.
+// Thousands come back at once.
+func TestRedialIsThreeWrites(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &countingStore{}
+		r := newRig(store, nil)
+		defer r.close()
+		s, p := running(t, r, newToolbox(), nil)
+		before := store.saves.Load()
+		r.net.Reset()
+		time.Sleep(5 * time.Second)
+		must(t, s.Running(t.Context()))
+		if n := store.saves.Load() - before; n != 3 {
+			t.Errorf("%d writes", n)
+		}
+		rec, err := store.Load(t.Context(), "s1")
+		if err != nil || rec.State != worker.StateRunning || !rec.Deadline.Reconnect.IsZero() || rec.Attempt != 1 {
+			t.Errorf("%+v, %v", rec, err)
+		}
+		p.stop()
+		p.wait()
+	})
+}
+
 // trail says what an audit has of a session, an entry a line.
 func (a *auditLog) trail(session string) string {
 	a.mu.Lock()
