@@ -32,7 +32,10 @@ web/node_modules/.setup: web/package.json web/package-lock.json web/.npmrc node_
 	@touch $@
 
 web: web/node_modules/.setup ## Build the page into internal/ui/dist, which is committed
-	cd web && npm run --silent build
+	cd web && OSSICLE_DIST=../bin/page npm run --silent build
+	@# Files come before what names them, and go after it: no Go build meets half a page.
+	@cp -R bin/page/assets internal/ui/dist/ && cp -R bin/page/. internal/ui/dist/
+	@cd internal/ui/dist && find . -type f | while read -r f; do [ -e ../../../bin/page/$$f ] || rm $$f; done
 
 build: ## Build bin/ossicle
 	$(GO) build -trimpath -o $(BIN) ./cmd/ossicle

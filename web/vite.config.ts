@@ -42,7 +42,7 @@ function underPolicy(): Plugin {
   };
 }
 
-const outDir = process.env["OSSICLE_DIST"] ?? "../internal/ui/dist";
+const outDir = process.env["OSSICLE_DIST"] ?? "../bin/page";
 
 export default defineConfig({
   plugins: [underPolicy(), react()],

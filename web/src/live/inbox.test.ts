@@ -2,7 +2,8 @@ import { expect, test } from "vitest";
 import { inboxRoom, noticeStates, noticeWords } from "./inbox";
 import { signalsRoom } from "./signals";
 import { sessionsRoom } from "./sessions";
-import { terminalRoom, encode } from "./terminal";
+import type { TerminalState } from "./terminal";
+import { encode, maxKept, terminalRoom } from "./terminal";
 import { splitCommand } from "./words";
 
 const notice = (id: string, state: string) => ({ id, agent: "a", source: "watch", text: "t", created_at: "", state, state_at: "", offers: 0 });
@@ -44,16 +45,37 @@ test("a session that was removed is gone", () => {
   expect(sessionsRoom.pushes(s, [{ action: "sessions.removed", data: { id: "b" } }])).toBe(s);
 });
 
+const output = (offset: number, text: string, extra: object = {}) => ({ action: "terminal.output", data: { offset, data: encode(new TextEncoder().encode(text)), ...extra } });
+const drawn = (s: TerminalState): string => s.pieces.map((p) => new TextDecoder().decode(p.modes) + new TextDecoder().decode(p.bytes)).join("");
+
 test("a terminal that goes on draws no byte twice", () => {
-  const output = (offset: number, text: string) => ({ action: "terminal.output", data: { offset, data: encode(new TextEncoder().encode(text)) } });
   let s = terminalRoom.snapshot(terminalRoom.initial, { offset: 0, running: true, cols: 80, rows: 24 });
   s = terminalRoom.pushes(s, [output(0, "abc"), output(3, "def")]);
   s = terminalRoom.snapshot(s, { offset: 6, running: true });
   s = terminalRoom.pushes(s, [output(4, "efgh"), output(2, "cd")]);
-  expect(s.pieces.map((p) => new TextDecoder().decode(p.bytes)).join("")).toBe("abcdefgh");
-  expect(s.offset).toBe(8);
-  s = terminalRoom.pushes(s, [{ action: "terminal.exit", data: { code: 0 } }]);
-  expect(s).toMatchObject({ running: false, ended: "The agent ended with code 0." });
+  expect(drawn(s)).toBe("abcdefgh");
+  expect(s).toMatchObject({ offset: 8, screen: 0, lost: 0 });
+  s = terminalRoom.pushes(s, [{ action: "terminal.exit", data: {} }]);
+  expect(s).toMatchObject({ running: false, ended: "The agent has ended." });
+});
+
+test("after a loss, or a new start, the screen begins anew", () => {
+  let s = terminalRoom.pushes(terminalRoom.initial, [output(0, "abc")]);
+  s = terminalRoom.pushes(s, [output(10, "xyz", { lost: 7, modes: btoa("M") })]);
+  expect(drawn(s)).toBe("Mxyz");
+  expect(s).toMatchObject({ offset: 13, screen: 1, lost: 7 });
+  s = terminalRoom.snapshot(s, { offset: 2, running: true });
+  s = terminalRoom.pushes(s, [output(2, "new")]);
+  expect(drawn(s)).toBe("new");
+  expect(s).toMatchObject({ offset: 5, screen: 2 });
+});
+
+test("a terminal keeps a bounded piece of what it showed", () => {
+  let s = terminalRoom.initial;
+  for (let i = 0; i < 30; i++) s = terminalRoom.pushes(s, [output(s.offset, "x".repeat(100_000))]);
+  const size = s.pieces.reduce((n, p) => n + p.bytes.length, 0);
+  expect(size).toBeLessThanOrEqual(maxKept);
+  expect(size).toBeGreaterThan(maxKept / 2);
 });
 
 test("commands are split at spaces outside of quotes", () => {

@@ -43,11 +43,9 @@ export function Chat({ id }: { id: string }) {
           <TerminalPane id={id} running={info?.running ?? false} />
         </Suspense>
       ) : (
-        <>
-          <Transcript id={id} state={state} loading={view.phase === "loading"} />
-          <Composer id={id} info={info} state={state} />
-        </>
+        <Transcript id={id} state={state} loading={view.phase === "loading"} />
       )}
+      <Composer id={id} info={info} state={state} />
     </div>
   );
 }

@@ -99,7 +99,7 @@ export const EntryRow = memo(function EntryRow({ entry: e, open, onOpen }: Props
     case "run_start":
       return <Line>{startWords(e)} · <Clock at={e.time} /></Line>;
     case "run_end":
-      return e.error ? (
+      return e.error && !/the run was cancelled$/.test(e.error) ? (
         <div className="entry system red" role="note">
           The turn failed: {e.error} · <Clock at={e.time} />
         </div>
@@ -183,6 +183,7 @@ const stops: Record<string, string> = {
 };
 
 function endWords(e: Entry): string {
+  if (e.error) return "Cancelled";
   const words = stops[e.status ?? ""] ?? (e.status ? `Ended: ${e.status}` : "Done");
   return e.suppressed ? words + ", nothing to say" : words;
 }

@@ -33,6 +33,7 @@ export function NewSession({ onClose, taken }: { onClose: () => void; taken: rea
   const [dir, setDir] = useState("");
   const [name, setName] = useState("");
   const [policy, setPolicy] = useState("");
+  const [cli, setCli] = useState(false);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
   const chosen = profiles.find((p) => p.name === profile);
@@ -55,7 +56,7 @@ export function NewSession({ onClose, taken }: { onClose: () => void; taken: rea
     try {
       const body = {
         id,
-        ...(by === "profile" ? { profile } : by === "agent" ? { agent: words } : { model: { url: url.trim(), ...(model.trim() ? { name: model.trim() } : {}) } }),
+        ...(by === "profile" ? { profile } : by === "agent" ? { agent: words, ...(cli ? { passthrough: true } : {}) } : { model: { url: url.trim(), ...(model.trim() ? { name: model.trim() } : {}) } }),
         ...(dir.trim() ? { dir: dir.trim() } : {}),
         ...(policy ? { policy } : {}),
       };
@@ -99,9 +100,14 @@ export function NewSession({ onClose, taken }: { onClose: () => void; taken: rea
           </Field>
         )}
         {by === "agent" && (
-          <Field label="Command" hint={words === null ? "A quote is not closed." : "An agent that speaks the Agent Client Protocol, for instance codex-acp"}>
-            {(f) => <input {...f} className="input mono" value={command} onChange={(e) => setCommand(e.target.value)} spellCheck={false} autoComplete="off" aria-invalid={words === null} />}
-          </Field>
+          <>
+            <Field label="Command" hint={words === null ? "A quote is not closed." : cli ? "A CLI agent, for instance claude" : "An agent that speaks the Agent Client Protocol, for instance codex-acp"}>
+              {(f) => <input {...f} className="input mono" value={command} onChange={(e) => setCommand(e.target.value)} spellCheck={false} autoComplete="off" aria-invalid={words === null} />}
+            </Field>
+            <label className="row small">
+              <input type="checkbox" checked={cli} onChange={(e) => setCli(e.target.checked)} /> It has a screen of its own: show it in a terminal
+            </label>
+          </>
         )}
         {by === "model" && (
           <>

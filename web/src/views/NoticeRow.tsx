@@ -13,18 +13,19 @@ import { oneLine } from "./EntryRow";
 const tones = { waits: "amber", done: "green", lost: "red" } as const;
 
 /** One notice; open, with its text and all its steps. */
-export const NoticeRow = memo(function NoticeRow({ notice: n }: { notice: Notice }) {
+export const NoticeRow = memo(function NoticeRow({ notice: listed }: { notice: Notice }) {
   const { api } = usePage();
   const [open, setOpen] = useState(false);
   const [full, setFull] = useState<Notice | null>(null);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
+  // What was read is of its moment: with another state the list knows better.
+  const n = full?.state === listed.state ? full : listed;
   const words = noticeWords(n.state);
-  // The steps are of the moment at which they were read: a new state asks again.
-  const steps = full?.state === n.state ? full.steps : n.steps;
+  const steps = n.steps;
   const load = async (): Promise<void> => {
     try {
-      setFull(await api.ask<Notice>("GET", path("inbox", n.id)));
+      setFull(await api.ask<Notice>("GET", path("inbox", listed.id)));
     } catch (e) {
       setError(message(e));
     }
@@ -47,7 +48,7 @@ export const NoticeRow = memo(function NoticeRow({ notice: n }: { notice: Notice
       open={open}
       onToggle={(e) => {
         setOpen(e.currentTarget.open);
-        if (e.currentTarget.open && full?.state !== n.state) void load();
+        if (e.currentTarget.open && full?.state !== listed.state) void load();
       }}
     >
       <summary>

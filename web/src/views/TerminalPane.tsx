@@ -2,6 +2,7 @@ import { FitAddon } from "@xterm/addon-fit";
 import { Terminal } from "@xterm/xterm";
 import "@xterm/xterm/css/xterm.css";
 import { useEffect, useRef } from "react";
+import type { Piece } from "../live/terminal";
 import { encode, terminalRoom } from "../live/terminal";
 import { usePage, useTopic } from "../page";
 import { Button } from "../ui/Button";
@@ -24,7 +25,8 @@ export function TerminalPane({ id, running }: { id: string; running: boolean }) 
   const place = useRef<HTMLDivElement>(null);
   const leave = useRef<HTMLButtonElement>(null);
   const term = useRef<Terminal>(null);
-  const written = useRef(0);
+  // What this terminal has been given: of which screen, and up to which piece.
+  const drawn = useRef<{ screen: number; last: Piece | null }>({ screen: 0, last: null });
 
   useEffect(() => {
     const el = place.current;
@@ -37,7 +39,7 @@ export function TerminalPane({ id, running }: { id: string; running: boolean }) 
     t.loadAddon(fit);
     t.open(el);
     term.current = t;
-    written.current = 0;
+    drawn.current = { screen: live.view(topic, terminalRoom).state.screen, last: null };
     const send = (bytes: Uint8Array): void => {
       for (let i = 0; i < bytes.length; i += maxInput) {
         live.request("terminal.input", { session_id: id, data: encode(bytes.subarray(i, i + maxInput)) }).catch(() => undefined);
@@ -69,23 +71,29 @@ export function TerminalPane({ id, running }: { id: string; running: boolean }) 
       t.dispose();
       term.current = null;
     };
-  }, [id, live]);
+  }, [id, live, topic]);
 
+  const { pieces, screen } = view.state;
   useEffect(() => {
     const t = term.current;
     if (!t) return;
-    for (const p of view.state.pieces) {
-      if (p.offset + p.bytes.length <= written.current) continue;
-      t.write(p.bytes);
-      written.current = p.offset + p.bytes.length;
+    if (drawn.current.screen !== screen) {
+      t.reset();
+      drawn.current = { screen, last: null };
     }
-  }, [view.state.pieces]);
+    const from = drawn.current.last ? pieces.lastIndexOf(drawn.current.last) + 1 : 0;
+    for (const p of pieces.slice(from)) {
+      if (p.modes) t.write(p.modes);
+      t.write(p.bytes);
+    }
+    drawn.current.last = pieces.at(-1) ?? drawn.current.last;
+  }, [pieces, screen]);
 
   return (
     <>
       {view.phase !== "live" && running && <PhaseNote view={view} topic={topic} what="the terminal" />}
       <div className="terminal" ref={place} role="group" aria-label={`Terminal of ${id}. F6 leaves it.`} />
-      <div className="composer row">
+      <div className="terminal-foot row">
         <span className="tiny muted grow" role="status">
           {view.state.ended || (running || view.state.running ? "F6 leaves the terminal." : "The agent does not run.")}
           {view.state.lost > 0 ? ` ${view.state.lost.toLocaleString("en")} bytes from before are no longer kept.` : ""}

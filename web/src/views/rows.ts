@@ -2,6 +2,8 @@ import type { Entry } from "../live/wire";
 
 /** What of a transcript is shown: how a notice came through the queue is the inbox's matter, unless it was lost. */
 export function shown(e: Entry): boolean {
+  // That a turn begins for one message says the message.
+  if (e.kind === "run_start") return (e.notices?.length ?? 0) > 0 || (e.inputs?.length ?? 0) > 1;
   return e.kind !== "queue_operation" || e.operation === "drop";
 }
 
