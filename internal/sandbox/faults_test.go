@@ -21,9 +21,8 @@ import (
 )
 
 // victim is a sandbox with a command under way.
-func victim(t *testing.T, p *place, command string) (*worker.Session, <-chan error) {
+func victim(t *testing.T, s *worker.Session, command string) <-chan error {
 	t.Helper()
-	s := p.start(t)
 	args, err := jsontext.AppendQuote(nil, command)
 	must(t, err)
 	call := make(chan error, 1)
@@ -31,7 +30,7 @@ func victim(t *testing.T, p *place, command string) (*worker.Session, <-chan err
 		_, err := s.CallTool(context.WithoutCancel(t.Context()), "exec", jsontext.Value(fmt.Sprintf(`{"command":%s}`, args)), nil)
 		call <- err
 	}()
-	return s, call
+	return call
 }
 
 // ended waits for the end of a worker and of its session, as whoever wires a
@@ -59,7 +58,8 @@ func (p *place) ended(t *testing.T, s *worker.Session, call <-chan error) (sandb
 func TestKilledWorker(t *testing.T) {
 	each(t, func(t *testing.T, tier sandbox.Tier) {
 		p, nap := open(t, tier, sandbox.LocalOptions{}), napOf(t)
-		s, call := victim(t, p, "setsid env -i "+nap+" & "+nap)
+		s := p.start(t)
+		call := victim(t, s, "setsid env -i "+nap+" & "+nap)
 		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) < 2 && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // the kernel starts them when it likes
 		}
@@ -82,10 +82,15 @@ func TestWorkerOutOfMemory(t *testing.T) {
 		if p.driver.Probe().Memory != "cgroup" {
 			t.Skip("no control group bounds memory here")
 		}
-		s, call := victim(t, p, "sleep 1; exec tail /dev/zero")
-		// Of all that could go, the worker.
-		adj := filepath.Join("/proc", strconv.Itoa(workerOf(t, p)), "oom_score_adj")
-		if err := os.WriteFile(adj, []byte("1000"), 0); err != nil {
+		s := p.start(t)
+		pid := workerOf(t, p)                                                             // before there is a child that looks the same
+		nap := fmt.Sprintf("sleep 2.%d%s", os.Getpid(), strings.Repeat("0", len(tier)-8)) // each its own
+		call := victim(t, s, nap+"; exec tail /dev/zero")
+		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) == 0 && time.Now().Before(deadline); {
+			time.Sleep(10 * time.Millisecond) // the kernel starts it when it likes
+		}
+		// Of all that could go, the worker; what runs already does not inherit that.
+		if err := os.WriteFile(filepath.Join("/proc", strconv.Itoa(pid), "oom_score_adj"), []byte("1000"), 0); err != nil {
 			t.Skip(err)
 		}
 		e, rec := p.ended(t, s, call)

@@ -167,7 +167,7 @@ func (l *Local) prepare(b *box, s Spec) error {
 	if err := os.WriteFile(token, []byte(s.Token+"\n"), 0o400); err != nil {
 		return err
 	}
-	if err := b.own(token); err != nil {
+	if err := l.give(b, token); err != nil {
 		return err
 	}
 	args, env, err := l.command(b, s, token)
@@ -183,6 +183,15 @@ func (l *Local) prepare(b *box, s Spec) error {
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: b.user},
 	}
 	return nil
+}
+
+// give lets the sandbox's user read the token. Where commands see this user's
+// files, it is by the group: what is not theirs they cannot open up to others.
+func (l *Local) give(b *box, token string) error {
+	if b.user == nil || l.probe.Tier == Bubblewrap {
+		return b.own(token)
+	}
+	return errors.Join(os.Chown(token, 0, int(b.user.Gid)), os.Chmod(token, 0o440), os.Chown(b.dir, 0, int(b.user.Gid)), os.Chmod(b.dir, 0o710))
 }
 
 // own gives a file to the sandbox's user.

@@ -251,7 +251,7 @@ cat /etc/shadow /etc/passwd 2>/dev/null
 ls /root /home /tmp/sandbox* 2>/dev/null
 (exec 3<>/dev/tcp/127.0.0.1/80) 2>/dev/null && echo "network"
 touch /usr/x /x 2>/dev/null && echo "wrote outside"
-unshare -Ur true 2>/dev/null && unshare -Urm mount -t tmpfs none . 2>/dev/null && touch mounted && umount . 2>/dev/null && echo "mounted"
+unshare -Urm sh -c 'umount /run; cat /run/secrets/agentfy/token; mount --bind / /mnt' 2>/dev/null
 su -c id 2>/dev/null && echo "su"
 true`, 10000)
 		for _, never := range []string{p.token, "s3cret", "gw.sock", "network", "wrote outside", "SESSION_ID", "root:", "uid=0", "worker"} {

@@ -71,6 +71,8 @@ def ptrace(pid):
 
 pid = want["worker"]
 attempt("token", lambda: contains(want["token"], want["secret"]))
+attempt("link to the token", lambda: os.link(want["token"], "link") or contains("link", want["secret"]))
+attempt("mode of the token", lambda: os.chmod(want["token"], 0o444) is None)
 attempt("environment", lambda: contains(f"/proc/{pid}/environ", "SECRET_OF_WORKER"))
 attempt("memory", lambda: memory(pid))
 attempt("memory by call", lambda: vm_read(pid, 1))
