@@ -211,9 +211,6 @@ func (t *tracker) takePod(o object, deleted bool) (string, bool) {
 		b.refused = trouble{}
 	}
 	p := readPod(o)
-	if known && before.over { // an end stays as it was
-		p = before
-	}
 	if p.over && !before.over {
 		b.last = p.exit
 	}
