@@ -181,7 +181,7 @@ func buildContainer(s Spec) container {
 		WorkingDir: worker.DefaultWorkspace,
 		Env:        buildEnv(s.Env),
 		Resources: resources{Limits: map[string]string{
-			"cpu": cmp.Or(p.CPU, DefaultCPU), "memory": cmp.Or(p.Memory, DefaultMemory), "ephemeral-storage": cmp.Or(p.Storage, DefaultStorage),
+			"cpu": cmp.Or(p.CPU, DefaultCPU), "memory": cmp.Or(p.Memory, DefaultMemory), "ephemeral-storage": p.storage(),
 		}},
 		SecurityContext: containerSecurity{ReadOnlyRootFilesystem: true, Capabilities: capabilities{[]string{"ALL"}}},
 		// The end of its log says why a worker gave up.

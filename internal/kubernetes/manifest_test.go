@@ -390,15 +390,38 @@ func TestSpecsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestQuantities(t *testing.T) {
+func TestAmounts(t *testing.T) {
 	t.Parallel()
-	for s, want := range map[string]bool{
-		"1": true, "500m": true, "2Gi": true, "0.5": true, "1.25Gi": true, "100k": true, "010": true,
-		"": false, "0": false, "0.0": false, "000Mi": false, "-1": false, "+1": false, "1.": false, ".5": false, "1.2345": false, "1e3": false, "1 Gi": false, "Gi": false, "1gi": false, "1Gib": false,
-		"1.5.2": false, "1099511627776": true, "1234567890123456": false, "١": false, "1Gi\n": false,
+	for s, want := range map[string]int64{
+		"1": 1000, "500m": 500, "0.5": 500, "1.25k": 1_250_000, "2Gi": 2000 << 30, "100k": 100_000_000, "010": 10_000, "1099511627776": 1000 << 40, "1M": 1e9, "1.5Ti": 1500 << 40,
 	} {
-		if isQuantity(s) != want {
-			t.Errorf("%q: %t", s, !want)
+		if got, ok := amount(s); !ok || got != want {
+			t.Errorf("%q: %d, %t", s, got, ok)
+		}
+	}
+	for _, s := range []string{
+		"", "0", "0.0", "000Mi", "-1", "+1", "1.", ".5", "1.2345", "1e3", "1 Gi", "Gi", "1gi", "1Gib", "1.5.2", "99999999999999999999", "9999999Ti", "١", "1Gi\n", "0.5m", "m",
+	} {
+		if got, ok := amount(s); ok {
+			t.Errorf("%q: %d", s, got)
+		}
+	}
+}
+
+// A full workspace must not be the end of a sandbox.
+func TestStorageHoldsTheWorkspace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ workspace, tmp, storage, want string }{
+		{"", "", "", "1610612736"}, {"4Gi", "", "", "4831838208"}, {"4Gi", "1Gi", "", "5637144576"}, {"1Gi", "1Gi", "2Gi", "2Gi"}, {"1Gi", "1Gi", "2047Mi", ""},
+	} {
+		s := spec("a")
+		s.Pod.Workspace, s.Pod.Tmp, s.Pod.Storage = c.workspace, c.tmp, c.storage
+		m, err := build("n", inCluster(), s, "x")
+		switch {
+		case (err != nil) != (c.want == ""):
+			t.Errorf("%+v: %v", c, err)
+		case err == nil && m.Job.Spec.Template.Spec.Containers[0].Resources.Limits["ephemeral-storage"] != c.want:
+			t.Errorf("%+v: %v", c, m.Job.Spec.Template.Spec.Containers[0].Resources)
 		}
 	}
 }

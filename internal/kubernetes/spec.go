@@ -1,10 +1,13 @@
 package kubernetes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -15,9 +18,9 @@ import (
 const (
 	DefaultCPU       = "1"
 	DefaultMemory    = "1Gi"
-	DefaultStorage   = "2Gi"
 	DefaultWorkspace = "1Gi"
 	DefaultTmp       = "256Mi"
+	roomForLogs      = "256Mi"
 	// DefaultUser is the user and group that a worker runs as: that of many images
 	// without a shell.
 	DefaultUser = 65532
@@ -48,7 +51,7 @@ type Pod struct {
 	// PullSecrets name Secrets of the namespace.
 	PullSecrets []string
 	// CPU, Memory and Storage are limits; Storage is of all that is written, logs
-	// too.
+	// too, and follows Workspace and Tmp if it is empty.
 	CPU, Memory, Storage string
 	// CPURequest and MemoryRequest are what a node must have free; empty is the limit.
 	CPURequest, MemoryRequest string
@@ -92,24 +95,49 @@ type Gateway struct {
 	DNS bool
 }
 
-// isQuantity reports whether s is an amount as we take it, which is less than the
-// API does: a positive decimal with a suffix.
-func isQuantity(s string) bool {
+// amount reads an amount in thousandths, as we take it, which is less than the API
+// does: a positive decimal with a suffix, of at most about 9 PB.
+func amount(s string) (thousandths int64, ok bool) {
 	digits := len(s) - len(strings.TrimLeft(s, "0123456789"))
-	rest := s[digits:]
-	ok := digits > 0 && digits <= 15
-	positive := strings.Trim(s[:digits], "0") != ""
-	if fraction, dotted := strings.CutPrefix(rest, "."); dotted {
-		n := len(fraction) - len(strings.TrimLeft(fraction, "0123456789"))
-		ok = ok && n > 0 && n <= 3
-		positive = positive || strings.Trim(fraction[:n], "0") != ""
-		rest = fraction[n:]
+	whole, rest := s[:digits], s[digits:]
+	fraction := ""
+	if after, dotted := strings.CutPrefix(rest, "."); dotted {
+		n := len(after) - len(strings.TrimLeft(after, "0123456789"))
+		if fraction, rest = after[:n], after[n:]; n == 0 || n > 3 {
+			return 0, false
+		}
 	}
-	switch rest {
-	case "", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti":
-		return ok && positive
+	unit, known := units[rest]
+	n, err := strconv.ParseInt(whole+(fraction + "000")[:3], 10, 64)
+	if whole == "" || err != nil || !known || n == 0 || n > math.MaxInt64/max(unit, 1) {
+		return 0, false
 	}
-	return false
+	if unit == 0 { // thousandths themselves
+		return n / 1000, n >= 1000
+	}
+	return n * unit, true
+}
+
+// units are the suffixes of amounts; that of thousandths is zero.
+var units = map[string]int64{
+	"": 1, "m": 0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+}
+
+// storage is the limit of all that a pod writes: what is given, or what the
+// workspace and /tmp may hold and some room for logs.
+func (p Pod) storage() string {
+	if p.Storage != "" {
+		return p.Storage
+	}
+	room, _ := amount(roomForLogs)
+	return strconv.FormatInt((p.written()+room)/1000, 10)
+}
+
+// written is what the workspace and /tmp may hold, in thousandths of bytes.
+func (p Pod) written() int64 {
+	workspace, _ := amount(cmp.Or(p.Workspace, DefaultWorkspace))
+	tmp, _ := amount(cmp.Or(p.Tmp, DefaultTmp))
+	return workspace + tmp
 }
 
 // isVariable reports whether every shell takes s for the name of a variable.
@@ -160,7 +188,11 @@ func (p Pod) Validate() error {
 		{"workspace", p.Workspace},
 		{"tmp", p.Tmp},
 	} {
-		bad.need(q.value == "" || isQuantity(q.value), "check pod: %s %q is no quantity; write for instance 500m or 2Gi", q.name, q.value)
+		_, ok := amount(q.value)
+		bad.need(q.value == "" || ok, "check pod: %s %q is no quantity; write for instance 500m or 2Gi", q.name, q.value)
+	}
+	if limit, ok := amount(p.Storage); ok {
+		bad.need(limit >= p.written(), "check pod: storage %s is less than the workspace and /tmp may hold; the node would end the pod before they are full", p.Storage)
 	}
 	for _, n := range append([]string{p.RuntimeClass, p.PriorityClass}, p.PullSecrets...) {
 		bad.need(n == "" || isSubdomain(n), "check pod: %q is no name of an object", n)
