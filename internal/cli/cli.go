@@ -77,7 +77,7 @@ Try it:   ossicle demo`,
 	})
 	root.AddCommand(
 		newWatch(e), newRun(e), newServe(e), newSession(e), newPublish(e), newTail(e), newTopics(e), newToken(e), newPG(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e), newShim(e),
-		newMemo(e), newFiles(e), newMCP(e), newBridge(e), newMockAgent(e), newSandbox(e), newWorker(e), newDemo(e), newVersion(e),
+		newMemo(e), newFiles(e), newMCP(e), newBridge(e), newMockAgent(e), newSandbox(e), newChannel(e), newWorker(e), newDemo(e), newVersion(e),
 	)
 	root.AddCommand(signalCommands(e)...)
 	return root
