@@ -130,6 +130,9 @@ func (f *fakeAPI) check(r *http.Request, body []byte) map[string]any {
 			f.t.Errorf("%s %s has no parameter %s", r.Method, r.URL.Path, key)
 		}
 	}
+	if writes := r.Method == http.MethodPost || r.Method == http.MethodPut; writes && !strings.Contains(r.URL.Path, "review") && r.URL.Query().Get("fieldValidation") != "Strict" {
+		f.t.Errorf("%s %s would pass over a field that the cluster does not know", r.Method, r.URL.Path)
+	}
 	if len(body) == 0 {
 		return nil
 	}
