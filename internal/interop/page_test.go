@@ -29,19 +29,20 @@ func pageDaemon(t *testing.T) *daemon {
 				"headers": map[string]string{"Authorization": "Bearer " + pageCanary}, "attach": "agent",
 			},
 		}
-		body, err := json.Marshal(map[string]any{"id": id, "dir": d.data, "agent": []string{program, "mock-agent", "--mode", mode}, "servers": servers})
+		body, err := json.Marshal(map[string]any{"id": id, "dir": d.data, "agent": []string{program, "mock-agent", "--mode", mode}, "servers": servers, "signals": "20260101_000000_abcdef01"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.post("/v1/sessions", string(body))
 		d.post("/v1/sessions/"+id+"/prompt", `{"text":"SAY hello","wait":true}`)
 	}
+	d.post("/v1/sessions", `{"id":"term","dir":"`+d.data+`","agent":["sh"],"passthrough":true,"servers":[{"name":"memo","command":"`+program+`","args":["memo"],"attach":"both"}]}`)
 	return d
 }
 
 // The page in a browser, against a daemon with agents: the token, the chat, the plug
 // as popover and as drawer, its actions, two sessions side by side, watches, the inbox,
-// the feed, and a daemon that dies. axe looks at every view, light and dark. The cases
+// the feed, signals, a terminal, and a daemon that dies. axe looks at every view, light and dark. The cases
 // are in web/e2e, each beside the requirements that it holds.
 //
 // A-24, A-25, A-26, A-27, A-28, A-35.
@@ -80,6 +81,10 @@ func TestPage(t *testing.T) {
 		case line == "please start":
 			d.start()
 			run.say("done")
+		case line == "please signal":
+			must(t, "signal", "one", "<img src=x onerror=alert(1)> the schema does not fit", "--type", "warn", "--data", d.data,
+				"--session", "20260101_000000_abcdef01", "--agent", "visitor")
+			run.say("done")
 		case word == "ok":
 			t.Log(rest)
 			passed++
@@ -87,7 +92,7 @@ func TestPage(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if err := run.p.Wait(); err != nil || passed < 12 {
+	if err := run.p.Wait(); err != nil || passed < 14 {
 		t.Errorf("%d cases passed, %v: %s", passed, err, run.output())
 	}
 }

@@ -74,3 +74,42 @@ export async function life() {
   await until("the session is gone from the list", async () => (await page.getByText("fromphone", { exact: true }).count()) === 0);
   await close(page);
 }
+
+/** A CLI agent in a terminal: typed into, left, sized, and drawn again after a reload; the plug is the same. */
+export async function terminal() {
+  const page = await open(desktop, "#/sessions/term");
+  const screen = page.locator(".xterm-accessibility-tree");
+  const box = page.locator(".terminal textarea");
+  await box.waitFor({ state: "attached" });
+  await page.getByRole("button", { name: "Into the terminal" }).click();
+  const typed = async (line, answer) => {
+    await page.keyboard.type(line + "\n");
+    await until(`${line}: ${answer}`, async () => (await screen.innerText()).replace(/\u00a0/g, " ").match(answer));
+  };
+  await typed("echo one$((1+1))three", /one2three/);
+  // The size of the window is that of the terminal.
+  await typed("stty size", /\n *\d{2,} \d{2,}/);
+  const size = () => screen.innerText().then((t) => [...t.matchAll(/^ *(\d{2,}) (\d{2,})\s*$/gm)].map((m) => Number(m[2])));
+  const wide = (await size()).at(-1);
+  await page.setViewportSize({ width: 800, height: 700 });
+  await until("a narrower terminal", async () => {
+    await page.keyboard.type("stty size\n");
+    await page.waitForTimeout(300);
+    return (await size()).at(-1) < wide;
+  });
+  await page.keyboard.press("F6");
+  await until("F6 leaves it", () => page.getByRole("button", { name: "Into the terminal" }).evaluate((b) => b === document.activeElement));
+  await accessible(page, "terminal");
+  await picture(page, "terminal");
+
+  await page.reload();
+  await until("it is drawn again", async () => /one2three/.test(await screen.innerText()));
+
+  // A-26: the same report, with the reason why nothing was handed over (A-13).
+  await page.setViewportSize(desktop.viewport);
+  await page.getByRole("button", { name: /MCP servers/ }).click();
+  const panel = page.getByRole("dialog", { name: /MCP servers/ });
+  await panel.getByText("Unavailable").first().waitFor();
+  await panel.getByText(/does not know how this agent is given MCP servers/).first().waitFor();
+  await close(page);
+}

@@ -3,10 +3,10 @@
 // or "please WORD", which waits for a line on standard input.
 import { createInterface } from "node:readline";
 import { launch } from "./browser.mjs";
-import { chat, life } from "./chat.mjs";
+import { chat, life, terminal } from "./chat.mjs";
 import { again, entry } from "./entry.mjs";
 import { actions, apart, drawer, popover, rows } from "./plug.mjs";
-import { every, feed, watch } from "./views.mjs";
+import { every, feed, signals, watch } from "./views.mjs";
 
 const canary = process.env.OSSICLE_CANARY;
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -16,23 +16,32 @@ async function ask(word) {
   await lines.next();
 }
 
-const tests = {
-  entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, life, watch, feed, every, again,
-};
+// Two at a time, since a browser mostly waits; the last one is alone.
+const chains = [
+  { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart },
+  { every, life, feed, signals, terminal, watch },
+];
+const alone = { again };
 
 const browser = await launch();
 const only = process.argv.slice(2);
 let failed = false;
-for (const [name, test] of Object.entries(tests)) {
-  if (only.length && !only.includes(name)) continue;
-  const start = Date.now();
-  try {
-    await test(browser, ask);
-    console.log(`ok ${name} (${Date.now() - start} ms)`);
-  } catch (e) {
-    failed = true;
-    console.log(`not ok ${name}: ${String(e?.stack ?? e).replaceAll("\n", "\n  ")}`);
+
+async function run(tests) {
+  for (const [name, test] of Object.entries(tests)) {
+    if (only.length && !only.includes(name)) continue;
+    const start = Date.now();
+    try {
+      await test(browser, ask);
+      console.log(`ok ${name} (${Date.now() - start} ms)`);
+    } catch (e) {
+      failed = true;
+      console.log(`not ok ${name}: ${String(e?.stack ?? e).replaceAll("\n", "\n  ")}`);
+    }
   }
 }
+
+await Promise.all(chains.map(run));
+await run(alone);
 await browser.close();
 process.exit(failed ? 1 : 0);

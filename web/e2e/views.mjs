@@ -27,7 +27,7 @@ export async function every() {
         await picture(page, `${name}-${size}-${scheme}`);
       }
     }
-    await close(page, "404 (Not Found)");
+    await close(page);
   }
 }
 
@@ -96,5 +96,22 @@ export async function feed() {
   await page.getByRole("region", { name: /Data of event/ }).waitFor();
   assert.equal(await page.locator(".event-row img").count(), 0);
   await accessible(page, "an open event");
+  await close(page);
+}
+
+/** Two agents of one collaboration: who is there, what they tell each other, and what all share. */
+export async function signals(_browser, ask) {
+  const page = await open(phone, "#/signals");
+  await page.getByRole("link", { name: /20260101_000000_abcdef01/ }).tap();
+  await page.getByRole("heading", { name: "20260101_000000_abcdef01", level: 1 }).waitFor();
+  await ask("signal");
+  await page.getByText("<img src=x onerror=alert(1)> the schema does not fit").waitFor();
+  await page.getByText("Warns").waitFor();
+  await api("POST", "/v1/sessions/two/prompt", { text: `CALL write_whiteboard ${JSON.stringify({ key: "plan", value: "schema first" })}`, wait: true });
+  await page.getByText("schema first").waitFor();
+  assert.equal(await page.locator("main img").count(), 0);
+  await fits(page, "signals");
+  await accessible(page, "signals");
+  await picture(page, "signals");
   await close(page);
 }

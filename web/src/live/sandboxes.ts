@@ -1,19 +1,40 @@
 import type { Room } from "./room";
 import type { Maybe } from "./wire";
 
-/** A sandbox, as far as the page reads it. */
-export interface Sandbox {
-  id: string;
-  state: string;
-  profile?: string;
-  reason?: string;
-  created_at?: string;
-  released_at?: string;
-  ended_at?: string;
-  idle_seconds?: number;
-  exec_seconds?: number;
+export interface SandboxEvent {
+  at?: string;
+  time?: string;
   [member: string]: unknown;
 }
+
+/** A sandbox and its worker, as the daemon shows them. */
+export interface Sandbox {
+  id: string;
+  profile: string;
+  driver?: string;
+  tier?: string;
+  state: string;
+  owner?: string;
+  here?: boolean;
+  agent?: string;
+  created?: string;
+  heartbeat_age_seconds?: number;
+  idle_seconds?: number;
+  idle_budget_seconds?: number;
+  exec_seconds?: number;
+  exec_budget_seconds?: number;
+  active_calls?: number;
+  workspace_bytes?: number;
+  tools?: Maybe<string[]>;
+  failure?: string;
+  detail?: string;
+  release?: string;
+  outputs_flushed?: boolean;
+  outputs?: Maybe<{ uri?: string; name?: string; size?: number }[]>;
+  [member: string]: unknown;
+}
+
+const maxSandboxes = 1_000;
 
 export const sandboxesRoom: Room<readonly Sandbox[]> = {
   initial: [],
@@ -23,10 +44,34 @@ export const sandboxesRoom: Room<readonly Sandbox[]> = {
     for (const { action, data } of pushes) {
       if (action === "sandboxes.changed") {
         const s = (data as { sandbox?: Sandbox }).sandbox;
-        if (!s) continue;
-        all = all.some((o) => o.id === s.id) ? all.map((o) => (o.id === s.id ? s : o)) : [s, ...all];
-      } else if (action === "sandboxes.removed") all = all.filter((o) => o.id !== (data as { id: string }).id);
+        if (s) all = all.some((o) => o.id === s.id) ? all.map((o) => (o.id === s.id ? s : o)) : [s, ...all].slice(0, maxSandboxes);
+      } else if (action === "sandboxes.removed") {
+        const gone = (data as { id: string }).id;
+        all = all.filter((o) => o.id !== gone);
+      }
     }
     return all;
   },
 };
+
+export type SandboxTone = "green" | "amber" | "red" | "grey";
+
+const states: Record<string, { label: string; tone: SandboxTone }> = {
+  awaiting_dial: { label: "Waits for its worker", tone: "amber" },
+  handshaking: { label: "Worker connects", tone: "amber" },
+  readying: { label: "Tools get ready", tone: "amber" },
+  running: { label: "Running", tone: "green" },
+  detached: { label: "Connection lost, may come back", tone: "amber" },
+  releasing: { label: "Ending", tone: "amber" },
+  released: { label: "Released", tone: "grey" },
+  failed: { label: "Failed", tone: "red" },
+};
+
+/** A state in words; one that is not known is shown as it is. */
+export function sandboxWords(state: string): { label: string; tone: SandboxTone } {
+  return Object.hasOwn(states, state) ? (states[state] as { label: string; tone: SandboxTone }) : { label: state, tone: "grey" };
+}
+
+export function ended(s: Sandbox): boolean {
+  return s.state === "released" || s.state === "failed";
+}
