@@ -56,8 +56,8 @@ type Options struct {
 // Driver makes sandboxes in a namespace of a cluster. It implements
 // worker.Sandboxes and is safe for concurrent use.
 //
-// The first Create starts four goroutines: a watch of Jobs, one of pods, one of
-// events, and one that takes what they see. Close ends them. Sandboxes stay: they
+// The first Create, or Watch, starts four goroutines: a watch of Jobs, one of pods,
+// one of events, and one that takes what they see. Close ends them. Sandboxes stay: they
 // are their sessions', and another gateway may serve those by then.
 type Driver struct {
 	gateway Gateway
@@ -128,7 +128,7 @@ func (d *Driver) Create(ctx context.Context, s Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := d.start(); err != nil {
+	if err := d.Watch(); err != nil {
 		return fmt.Errorf("create sandbox: %w", err)
 	}
 	if err := d.ensurePolicy(ctx, buildPolicy(conn.namespace, d.gateway)); err != nil {

@@ -25,8 +25,10 @@ func watched() map[string]url.Values {
 	}
 }
 
-// start starts the goroutines, unless they run.
-func (d *Driver) start() error {
+// Watch begins to watch the namespace, as the first Create does: for a gateway that
+// took sessions up whose sandboxes another process has made. What ended before is
+// told, too, as long as the cluster keeps it. Errors: ErrClosed.
+func (d *Driver) Watch() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

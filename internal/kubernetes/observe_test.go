@@ -278,3 +278,33 @@ func TestSandboxesOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// A gateway that starts again hears of the sandboxes of the one before it, and of
+// those that ended in between.
+func TestWatchTakesSandboxesUp(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create(t, "a")
+		r.create(t, "b")
+		r.api.pod("a", "pa", statusRunning)
+		r.api.pod("b", "pb", statusRunning)
+		synctest.Wait()
+		if err := r.driver.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r.api.pod("a", "pa", terminated(75, "Error", ""))
+		next := newRig(t, nil)
+		defer next.close(t)
+		next.driver.c.over = r.net.Transport()
+		if err := next.driver.Watch(); err != nil {
+			t.Fatal(err)
+		}
+		if got := next.exited("a"); len(got) != 1 || got[0].Code != 75 || len(next.exited("b")) != 0 {
+			t.Errorf("%+v, %+v", got, next.exited("b"))
+		}
+		r.api.pod("b", "pb", terminated(78, "Error", ""))
+		if got := next.exited("b"); len(got) != 1 || got[0].Code != 78 || len(r.exited("b")) != 0 {
+			t.Errorf("%+v, %+v", got, r.exited("b"))
+		}
+	})
+}

@@ -150,7 +150,7 @@ func TestWatchesDoNotStorm(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, r *rig) {
 				if name == "redirects" {
-					_ = r.driver.start()
+					_ = r.driver.Watch()
 				} else {
 					r.create(t, "a")
 				}
