@@ -6,6 +6,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -34,7 +35,13 @@ func RunWorker(ctx context.Context, lookup func(string) (string, bool), o Worker
 		tier = sandbox.Tier(v)
 	}
 	temp, _ := lookup("TMPDIR")
-	commands, err := sandbox.ShellOptions(tier, dir, temp)
+	processes := 0
+	if v, ok := lookup(sandbox.EnvProcesses); ok && v != "" {
+		if processes, err = strconv.Atoi(v); err != nil || processes <= 0 {
+			return worker.Exit{Code: worker.ExitConfig, Reason: sandbox.EnvProcesses + " is not a number of processes"}
+		}
+	}
+	commands, err := sandbox.ShellOptions(tier, dir, temp, processes)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}

@@ -162,7 +162,7 @@ func enable(at string, controllers ...string) {
 		return
 	}
 	control := filepath.Join(at, "cgroup.subtree_control")
-	write := func() error { return os.WriteFile(control, []byte(strings.Join(want, " ")), 0) }
+	write := func() error { return os.WriteFile(control, []byte(strings.Join(want, " ")), 0o600) }
 	if err := write(); !errors.Is(err, unix.EBUSY) {
 		return
 	}
@@ -174,7 +174,7 @@ func enable(at string, controllers ...string) {
 	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return
 	}
-	if err := os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte(self), 0); err == nil {
+	if err := os.WriteFile(filepath.Join(to, "cgroup.procs"), []byte(self), 0o600); err == nil {
 		_ = write()
 	}
 }
@@ -249,7 +249,7 @@ func makeGroup(path string, limits map[string]string) error {
 		return fmt.Errorf("make control group: %w", err)
 	}
 	for file, value := range limits {
-		if err := os.WriteFile(filepath.Join(path, file), []byte(value), 0); err != nil {
+		if err := os.WriteFile(filepath.Join(path, file), []byte(value), 0o600); err != nil {
 			_ = os.Remove(path)
 			return fmt.Errorf("limit control group: %w", err)
 		}
@@ -258,7 +258,7 @@ func makeGroup(path string, limits map[string]string) error {
 }
 
 func moveThread(group string) error {
-	return os.WriteFile(filepath.Join(group, "tasks"), []byte(strconv.Itoa(syscall.Gettid())), 0)
+	return os.WriteFile(filepath.Join(group, "tasks"), []byte(strconv.Itoa(syscall.Gettid())), 0o600)
 }
 
 // leave takes the thread back to where it was.
@@ -275,7 +275,7 @@ func (g *groups) leave() {
 // kill ends every process of the groups.
 func (g *groups) kill() {
 	if g.two != "" && g.h.kill {
-		_ = os.WriteFile(filepath.Join(g.two, "cgroup.kill"), []byte("1"), 0)
+		_ = os.WriteFile(filepath.Join(g.two, "cgroup.kill"), []byte("1"), 0o600)
 	}
 	for _, path := range g.paths() {
 		for _, word := range words(filepath.Join(path, "cgroup.procs")) {

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -216,12 +217,17 @@ func (l *Local) command(b *box, s Spec, token string) (args, env []string, err e
 		limits = append(limits, fmt.Sprintf("--data=%d", l.o.Memory))
 	}
 	if l.probe.Tier == Bubblewrap {
+		vars[EnvProcesses] = strconv.Itoa(l.o.Processes)
 		limits = append(limits, fmt.Sprintf("--nproc=%d", l.o.Processes+spare), "--", insideWorker)
 		return append(bubblewrap(l, vars, token), append(limits, l.worker[1:]...)...), []string{"PATH=/usr/bin:/bin"}, nil
 	}
-	processes := l.o.Processes + spare
-	if b.user == nil || l.o.User != 0 {
-		processes += threadsOf(b.user) // the kernel counts all of a user's
+	processes := l.o.Processes
+	if b.user != nil && l.o.User == 0 {
+		limits = append(limits, fmt.Sprintf("--nproc=%d", processes+spare))
+	} else {
+		// The kernel counts all of a user's, also those of others: a worker must not be
+		// without threads because of them.
+		processes += threadsOf(b.user)
 	}
 	workspace, temp := filepath.Join(b.dir, "workspace"), filepath.Join(b.dir, "tmp")
 	for _, dir := range []string{workspace, temp} {
@@ -234,11 +240,12 @@ func (l *Local) command(b *box, s Spec, token string) (args, env []string, err e
 	}
 	vars[envTokenFile], vars[envControlURL] = token, "unix://"+l.socket
 	vars[EnvWorkspace], vars[EnvTier], vars["TMPDIR"] = workspace, string(l.probe.Tier), temp
+	vars[EnvProcesses] = strconv.Itoa(processes)
 	env = []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		env = append(env, name+"="+vars[name])
 	}
-	limits = append(limits, fmt.Sprintf("--nproc=%d", processes), fmt.Sprintf("--fsize=%d", l.o.Workspace), "--")
+	limits = append(limits, fmt.Sprintf("--fsize=%d", l.o.Workspace), "--")
 	return append(limits, l.worker...), env, nil
 }
 

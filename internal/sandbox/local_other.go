@@ -25,7 +25,9 @@ func NewLocal(context.Context, string, string, []string, *LocalOptions) (*Local,
 }
 
 // ShellOptions needs Linux; the error wraps ErrNoSandbox.
-func ShellOptions(Tier, string, string) (tools.Options, error) { return tools.Options{}, notHere() }
+func ShellOptions(Tier, string, string, int) (tools.Options, error) {
+	return tools.Options{}, notHere()
+}
 
 // Probe is what the driver found: nothing.
 func (*Local) Probe() Probe { return Probe{} }

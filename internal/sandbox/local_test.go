@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -47,7 +48,8 @@ func runWorker(tier sandbox.Tier) int {
 		return int(worker.ExitConfig)
 	}
 	dir := os.Getenv(sandbox.EnvWorkspace)
-	commands, err := sandbox.ShellOptions(tier, dir, os.Getenv("TMPDIR"))
+	processes, _ := strconv.Atoi(os.Getenv(sandbox.EnvProcesses))
+	commands, err := sandbox.ShellOptions(tier, dir, os.Getenv("TMPDIR"), processes)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return int(worker.ExitConfig)

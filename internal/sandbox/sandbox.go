@@ -24,6 +24,7 @@ const (
 const (
 	EnvTier      = "OSSICLE_SANDBOX"
 	EnvWorkspace = "OSSICLE_WORKSPACE"
+	EnvProcesses = "OSSICLE_PROCESSES" // for each command, with all others of its user
 )
 
 // Tier is how well a sandbox keeps what is in it.

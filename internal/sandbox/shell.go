@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ossicle/ossicle/worker/tools"
 )
 
@@ -15,14 +13,15 @@ import (
 // from the worker, its token and its connection. workspace is what commands work
 // on, temp a directory for their temporary files or empty. A worker that cannot
 // keep its tier gets an error and must not run: the error wraps ErrNoSandbox.
-func ShellOptions(t Tier, workspace, temp string) (tools.Options, error) {
+// processes is what EnvProcesses says; 0 bounds nothing.
+func ShellOptions(t Tier, workspace, temp string, processes int) (tools.Options, error) {
 	switch t {
 	case Bubblewrap:
-		return tools.Options{Wrap: append(wrap(), fewer()...)}, nil
+		return tools.Options{Wrap: append(wrap(), limited(processes)...)}, nil
 	case Landlock:
-		return landlocked(workspace, temp)
+		return landlocked(workspace, temp, processes)
 	case Plain:
-		return tools.Options{Wrap: fewer()}, nil
+		return tools.Options{Wrap: limited(processes)}, nil
 	}
 	return tools.Options{}, fmt.Errorf("%w: there is no tier %.40q", ErrNoSandbox, t)
 }
@@ -32,17 +31,16 @@ func ShellOptions(t Tier, workspace, temp string) (tools.Options, error) {
 // that.
 const spare = 64
 
-// fewer runs a command with the limit of processes that is the sandbox's: our own
-// less what is spare.
-func fewer() []string {
-	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil || own.Cur == unix.RLIM_INFINITY || own.Cur <= spare {
+// limited runs a command with a limit of processes, which are counted for its
+// user.
+func limited(processes int) []string {
+	if processes <= 0 {
 		return nil
 	}
-	return []string{"prlimit", fmt.Sprintf("--nproc=%d", own.Cur-spare), "--"}
+	return []string{"prlimit", fmt.Sprintf("--nproc=%d", processes), "--"}
 }
 
-func landlocked(workspace, temp string) (tools.Options, error) {
+func landlocked(workspace, temp string, processes int) (tools.Options, error) {
 	if err := canLandlock(); err != nil {
 		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
@@ -54,7 +52,7 @@ func landlocked(workspace, temp string) (tools.Options, error) {
 	if err != nil {
 		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
-	return tools.Options{Env: env, Wrap: fewer(), Start: rules.start}, nil
+	return tools.Options{Env: env, Wrap: limited(processes), Start: rules.start}, nil
 }
 
 // canLandlock says what this kernel lacks for the tier; nil is nothing.
