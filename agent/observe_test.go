@@ -177,7 +177,7 @@ func TestPresent(t *testing.T) {
 		if d := cmp.Diff([]string{"oneOKOK, doneand", "OKOK, doneand", "OK, doneand", "and", ""}, texts); d != "" {
 			t.Error(d)
 		}
-		if d := cmp.Diff(agent.Live{}, p.Live()); d != "" {
+		if d := cmp.Diff(agent.Live{Tools: []agent.LiveTool{}, Plan: []agent.PlanEntry{}}, p.Live()); d != "" {
 			t.Error(d)
 		}
 	})

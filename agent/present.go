@@ -12,11 +12,11 @@ const MaxThought = 64 << 10
 
 // Live is what is going on in a session and is not in its transcript yet.
 type Live struct {
-	Run     string      `json:"run,omitempty"`     // that is under way
-	Text    string      `json:"text,omitempty"`    // that is being said
-	Thought string      `json:"thought,omitempty"` // of this run, the last 64 KiB
-	Tools   []LiveTool  `json:"tools,omitempty"`   // calls that are not over
-	Plan    []PlanEntry `json:"plan,omitempty"`
+	Run     string      `json:"run"`     // that is under way, or empty
+	Text    string      `json:"text"`    // that is being said
+	Thought string      `json:"thought"` // of this run, the last 64 KiB
+	Tools   []LiveTool  `json:"tools"`   // calls that are not over; never nil, as Plan
+	Plan    []PlanEntry `json:"plan"`
 }
 
 // LiveTool is a tool call that is not over.
@@ -146,7 +146,7 @@ func (p *Present) recorded(number int64) {
 
 // Live returns what is going on.
 func (p *Present) Live() Live {
-	l := Live{Run: p.run, Thought: string(p.thought), Tools: slices.Clone(p.tools), Plan: p.plan}
+	l := Live{Run: p.run, Thought: string(p.thought), Tools: append([]LiveTool{}, p.tools...), Plan: append([]PlanEntry{}, p.plan...)}
 	var text strings.Builder
 	for i := range p.messages {
 		text.Write(p.messages[i].text)

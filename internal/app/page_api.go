@@ -109,7 +109,7 @@ func (p *page) describe(r *http.Request) (any, error) {
 			one.Engine = "passthrough"
 		}
 		servers, err := mcpclient.ParseServers(c.Servers, func(string) (string, bool) { return "", true }) // of which only the names are told
-		if err == nil { // else starting it says what is wrong
+		if err == nil {                                                                                    // else starting it says what is wrong
 			for i := range servers {
 				one.Servers = append(one.Servers, servers[i].Name)
 			}

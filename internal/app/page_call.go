@@ -32,7 +32,7 @@ func (p *page) testEndpoint(ctx context.Context, c *pageserver.Call) (any, error
 		return nil, pageError(err)
 	}
 	result, err := p.agents.TestEndpoint(ctx, c.Session, c.Server)
-	code := pageserver.CodeFailed
+	var code pageserver.Code
 	switch {
 	case err == nil:
 		return result, nil

@@ -23,7 +23,6 @@ type sessionsTopic struct {
 
 	// Of run's goroutine.
 	followed map[string]*Agent
-	stop     context.CancelFunc // of those who follow
 	work     sync.WaitGroup
 	told     map[string][]byte
 	last     time.Time

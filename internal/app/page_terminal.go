@@ -133,7 +133,7 @@ func (p *page) resized(ctx context.Context, c *pageserver.Call) error {
 }
 
 func terminalError(err error) error {
-	code := pageserver.CodeFailed
+	var code pageserver.Code
 	switch {
 	case err == nil:
 		return nil

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,9 +63,7 @@ func (b *tab) send(action string, params map[string]any) int64 {
 	b.t.Helper()
 	b.id++
 	m := map[string]any{"id": b.id, "action": action}
-	for k, v := range params {
-		m[k] = v
-	}
+	maps.Copy(m, params)
 	text, err := json.Marshal(m)
 	if err != nil {
 		b.t.Fatal(err)
@@ -272,7 +271,7 @@ func TestPageSession(t *testing.T) {
 	s := serve(t, a, dir, "")
 	const pieces = 120
 	halfway, goOn := make(chan struct{}), make(chan struct{})
-	want := ""
+	var want strings.Builder
 	talk := func(turn *agenttest.Turn) (agent.Outcome, error) {
 		turn.Emit(agent.Thought{Text: "hm"})
 		for i := range pieces {
@@ -285,7 +284,7 @@ func TestPageSession(t *testing.T) {
 				turn.Emit(agent.ToolCall{ID: fmt.Sprint("t", i), Title: "look", Status: agent.ToolCompleted})
 			}
 			text := fmt.Sprintf("w%d ", i)
-			want += text
+			want.WriteString(text)
 			turn.Emit(agent.Text{Text: text})
 			turn.Wait(time.Millisecond)
 		}
@@ -318,7 +317,7 @@ func TestPageSession(t *testing.T) {
 	page.until(func(m tabMessage) bool { return over(m, first) })
 	other.until(func(m tabMessage) bool { return over(m, second) })
 	for name, v := range map[string]*view{"the first": first, "the second": second} {
-		if strings.TrimSpace(v.heard) != strings.TrimSpace(want) {
+		if strings.TrimSpace(v.heard) != strings.TrimSpace(want.String()) {
 			t.Errorf("%s page has heard %q", name, v.heard)
 		}
 		if v.tools["open"] != "in_progress" && v.tools["open"] != "completed" {

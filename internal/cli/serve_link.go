@@ -21,9 +21,9 @@ func pageLink(address, tokenFile string, terminal bool) (string, error) {
 		return "", fmt.Errorf("print link: %w", err)
 	}
 	u.Path = "/"
-	ip, err := netip.ParseAddr(u.Hostname())
+	ip, _ := netip.ParseAddr(u.Hostname()) // a name is no loopback address
 	switch {
-	case err != nil || !ip.IsLoopback():
+	case !ip.IsLoopback():
 		return fmt.Sprintf("page: %s (it asks for a token of 'ossicle token create')", u), nil
 	case !terminal:
 		return fmt.Sprintf("page: %s (it asks for the token in %s)", u, tokenFile), nil

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Kind is what a topic is about.
@@ -83,38 +82,36 @@ type request struct {
 	call  *Call // of everything else
 }
 
-// envelope is a message before its action is known.
-type envelope struct {
-	ID     int64          `json:"id"`
-	Action string         `json:"action"`
-	Params jsontext.Value `json:",embed"`
+// head is what every message has.
+type head struct {
+	ID     int64  `json:"id"`
+	Action string `json:"action"`
 }
 
 // parseRequest reads a message strictly: names by case and once, nothing unknown.
 // With an error the request has the id, if that could be read.
 func parseRequest(text []byte) (request, error) {
-	var e envelope
-	if err := json.Unmarshal(text, &e); err != nil {
+	var h head
+	if err := json.Unmarshal(text, &h); err != nil {
 		return request{}, Errorf(CodeBadRequest, "the message is no request: %s", reason(err))
 	}
-	r := request{id: e.ID, action: e.Action}
-	if e.ID < 1 {
+	r := request{id: h.ID, action: h.Action}
+	if h.ID < 1 {
 		return request{}, Errorf(CodeBadRequest, "the message has no id; count them from 1")
 	}
-	if strings.HasPrefix(e.Action, refusedPrefix) {
+	if strings.HasPrefix(h.Action, refusedPrefix) {
 		return r, Errorf(CodeRefused, "actions of MCP do not pass here")
 	}
-	if len(e.Params) == 0 {
-		e.Params = jsontext.Value("{}")
-	}
-	return r, r.params(e.Params)
+	return r, r.params(text)
 }
 
 // params reads what belongs to the action.
-func (r *request) params(text jsontext.Value) (err error) {
+func (r *request) params(text []byte) (err error) {
 	switch r.action {
 	case actionSubscribe:
 		var p struct {
+			head
+
 			Topic string `json:"topic"`
 			After int64  `json:"after"`
 		}
@@ -129,6 +126,8 @@ func (r *request) params(text jsontext.Value) (err error) {
 		return err
 	case actionUnsubscribe:
 		var p struct {
+			head
+
 			Topic string `json:"topic"`
 		}
 		if err := strictly(text, &p); err != nil {
@@ -141,35 +140,43 @@ func (r *request) params(text jsontext.Value) (err error) {
 	return err
 }
 
-func parseCall(action string, text jsontext.Value) (*Call, error) {
+func parseCall(action string, text []byte) (*Call, error) {
 	c := &Call{Action: action}
 	var err error
 	switch action {
 	case ActionTestEndpoint:
 		p := struct {
+			head
+
 			Session *string `json:"session_id"`
 			Server  *string `json:"server_name"`
-		}{&c.Session, &c.Server}
+		}{head{}, &c.Session, &c.Server}
 		if err = strictly(text, &p); err == nil && (c.Server == "" || len(c.Server) > MaxServer) {
 			err = Errorf(CodeBadRequest, "server_name is no name of a server")
 		}
 	case ActionRecentOutput:
 		p := struct {
+			head
+
 			Session *string `json:"session_id"`
-		}{&c.Session}
+		}{head{}, &c.Session}
 		err = strictly(text, &p)
 	case ActionInput:
 		p := struct {
+			head
+
 			Session *string `json:"session_id"`
 			Data    *[]byte `json:"data"`
-		}{&c.Session, &c.Data}
+		}{head{}, &c.Session, &c.Data}
 		err = strictly(text, &p)
 	case ActionResize:
 		p := struct {
+			head
+
 			Session *string `json:"session_id"`
 			Cols    *int    `json:"cols"`
 			Rows    *int    `json:"rows"`
-		}{&c.Session, &c.Cols, &c.Rows}
+		}{head{}, &c.Session, &c.Cols, &c.Rows}
 		if err = strictly(text, &p); err == nil && (min(c.Cols, c.Rows) < 1 || max(c.Cols, c.Rows) > MaxCells) {
 			err = Errorf(CodeBadRequest, "cols and rows are 1 to %d", MaxCells)
 		}
@@ -185,7 +192,7 @@ func parseCall(action string, text jsontext.Value) (*Call, error) {
 	return c, nil
 }
 
-func strictly(text jsontext.Value, v any) error {
+func strictly(text []byte, v any) error {
 	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true)); err != nil {
 		return Errorf(CodeBadRequest, "read request: %s", reason(err))
 	}

@@ -145,11 +145,21 @@ func TestBadRequests(t *testing.T) {
 			text string
 			id   int64
 		}{
-			{`{`, 0}, {`[]`, 0}, {`"x"`, 0}, {`{}`, 0}, {`{"id":0,"action":"subscribe"}`, 0}, {`{"id":-1}`, 0}, {`{"id":1.5}`, 0},
-			{`{"id":1,"id":2,"action":"subscribe"}`, 0}, {`{"id":3,"action":"subscribe","topic":"sessions","Topic":"x"}`, 3},
-			{`{"id":4,"action":"subscribe","topic":"sessions","more":1}`, 4}, {`{"id":5,"action":"Subscribe","topic":"sessions"}`, 5},
-			{`{"id":6,"action":"subscribe","topic":"session:"}`, 6}, {`{"id":7,"action":"subscribe","topic":"session"}`, 7},
-			{`{"id":8,"action":"subscribe","topic":"sessions:x"}`, 8}, {`{"id":9,"action":"subscribe","topic":"other:x"}`, 9},
+			{`{`, 0},
+			{`[]`, 0},
+			{`"x"`, 0},
+			{`{}`, 0},
+			{`{"id":0,"action":"subscribe"}`, 0},
+			{`{"id":-1}`, 0},
+			{`{"id":1.5}`, 0},
+			{`{"id":1,"id":2,"action":"subscribe"}`, 0},
+			{`{"id":3,"action":"subscribe","topic":"sessions","Topic":"x"}`, 3},
+			{`{"id":4,"action":"subscribe","topic":"sessions","more":1}`, 4},
+			{`{"id":5,"action":"Subscribe","topic":"sessions"}`, 5},
+			{`{"id":6,"action":"subscribe","topic":"session:"}`, 6},
+			{`{"id":7,"action":"subscribe","topic":"session"}`, 7},
+			{`{"id":8,"action":"subscribe","topic":"sessions:x"}`, 8},
+			{`{"id":9,"action":"subscribe","topic":"other:x"}`, 9},
 			{`{"id":10,"action":"subscribe","topic":"terminal:x","after":-1}`, 10},
 			{`{"id":11,"action":"session.mcp_test_endpoint","session_id":"x","server_name":"s","url":"http://x"}`, 11},
 			{`{"id":12,"action":"session.mcp_test_endpoint","session_id":"x"}`, 12},
@@ -157,7 +167,9 @@ func TestBadRequests(t *testing.T) {
 			{`{"id":14,"action":"terminal.resize","session_id":"x","cols":0,"rows":1}`, 14},
 			{`{"id":15,"action":"terminal.resize","session_id":"x","cols":1,"rows":5000}`, 15},
 			{`{"id":16,"action":"terminal.input","session_id":"x","data":"no base64!"}`, 16},
-			{`{"id":17,"action":"nothing"}`, 17}, {`{"id":18}`, 18}, {`{"id":19,"action":"subscribe","topic":"` + strings.Repeat("x", 300) + `"}`, 19},
+			{`{"id":17,"action":"nothing"}`, 17},
+			{`{"id":18}`, 18},
+			{`{"id":19,"action":"subscribe","topic":"` + strings.Repeat("x", 300) + `"}`, 19},
 		} {
 			page.send(tc.text)
 			if g := page.read(); g.ID != tc.id || code(g) != CodeBadRequest || g.Error.Message == "" || strings.Contains(g.Error.Message, "\n") {
@@ -246,7 +258,7 @@ func TestTickets(t *testing.T) {
 	t.Parallel()
 	play(t, &Options{Connections: 1}, func(t *testing.T, _ *board, st *stand) {
 		ticket, until, err := st.s.tickets.issue(all(), time.Now())
-		if err != nil || until.Sub(time.Now()) > ticketLife {
+		if err != nil || time.Until(until) > ticketLife {
 			t.Fatal(until, err)
 		}
 		if _, status := st.try("", Subprotocol); status != http.StatusUnauthorized {
