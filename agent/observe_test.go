@@ -20,8 +20,10 @@ func TestObserve(t *testing.T) {
 	t.Parallel()
 	const messages, pieces = 60, 5
 	var all strings.Builder
+	looked := make(chan struct{})
 	talk := func(turn *agenttest.Turn) (agent.Outcome, error) {
 		for m := range messages {
+			<-looked // so that they look again while this message is said
 			for p := range pieces {
 				text := agent.Text{Text: fmt.Sprintf("w%d.%d ", m, p)}
 				if m%3 > 0 { // a change of the name ends a message, and so does a tool call
@@ -64,7 +66,7 @@ func TestObserve(t *testing.T) {
 				select {
 				case <-ticket.Done():
 					done = true
-				default:
+				case looked <- struct{}{}:
 				}
 				observers.Go(func() {
 					text := follow(o)
@@ -90,7 +92,7 @@ func TestObserve(t *testing.T) {
 			t.Fatalf("one of %d observers missed or repeated words:\n%s", len(heard), d)
 		}
 	}
-	if len(heard) < 10 {
+	if len(heard) < messages {
 		t.Errorf("only %d observations", len(heard))
 	}
 }
