@@ -60,7 +60,8 @@ type keyFile struct {
 func openWorkerTokens(path, issuer string, own bool, age, life time.Duration, log *slog.Logger) (*workerTokens, error) {
 	w := &workerTokens{path: path, issuer: issuer, own: own, age: max(age, life), log: log}
 	err := w.load()
-	if path == "" || errors.Is(err, fs.ErrNotExist) {
+	due := err == nil && own && len(w.keys) > 0 && !time.Now().Before(w.keys[0].Created.Add(w.age))
+	if path == "" || due || errors.Is(err, fs.ErrNotExist) {
 		err = w.renew(time.Now())
 	}
 	if err != nil {
@@ -137,7 +138,7 @@ func (w *workerTokens) renew(now time.Time) error {
 	return w.use(keys)
 }
 
-// schedule arms the timer for the next rotation. One that is due is done at once.
+// schedule arms the timer for the next rotation.
 func (w *workerTokens) schedule() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
