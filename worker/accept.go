@@ -15,9 +15,16 @@ import (
 // retryAfter is what a host that takes no upgrade now asks for, in seconds.
 const retryAfter = 1
 
-// subprotocols are the majors that a host accepts, newest first: its own and, once
-// there is one, the one before.
-func subprotocols() []string { return []string{Subprotocol} }
+// subprotocols are the majors that the host accepts, newest first.
+func (h *Host) subprotocols() []string {
+	var out []string
+	for _, text := range h.o.Channels {
+		if v, err := ParseVersion(text); err == nil {
+			out = append(out, subprotocolOf(v.Major))
+		}
+	}
+	return out
+}
 
 // ServeHTTP is the upgrade of a worker. Nothing of a session exists before the
 // token was accepted: an upgrade without one is answered 401 and leaves no
@@ -42,7 +49,7 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.leave()
 	offered := offeredSubprotocols(r)
-	if !slices.ContainsFunc(offered, func(p string) bool { return slices.Contains(subprotocols(), p) }) {
+	if !slices.ContainsFunc(offered, func(p string) bool { return slices.Contains(h.subprotocols(), p) }) {
 		h.refuseMajor(w, s, offered)
 		return
 	}
@@ -72,7 +79,7 @@ func offeredSubprotocols(r *http.Request) []string {
 
 // refuseMajor answers 426 with both lists.
 func (h *Host) refuseMajor(w http.ResponseWriter, s *Session, offered []string) {
-	ours := strings.Join(subprotocols(), ", ")
+	ours := strings.Join(h.subprotocols(), ", ")
 	theirs := strings.Join(offered, ", ")
 	if len(theirs) > MaxCloseReason {
 		theirs = theirs[:MaxCloseReason]
@@ -109,7 +116,7 @@ func (h *Host) takeSlot() bool {
 func (h *Host) upgrade(w http.ResponseWriter, r *http.Request, s *Session) {
 	done := func() { <-h.slots }
 	ws, err := websocket.Accept(smallBuffers{w}, r, &websocket.AcceptOptions{
-		Subprotocols: subprotocols(),
+		Subprotocols: h.subprotocols(),
 		// Not a browser: the token authenticates, and an Origin means nothing.
 		InsecureSkipVerify: true,
 		CompressionMode:    websocket.CompressionDisabled,

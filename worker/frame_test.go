@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the golden frames")
 func TestGoldenFrames(t *testing.T) {
 	t.Parallel()
 	for name, got := range map[string][]byte{
-		"initialize":       initializeFrame(intID(1), "ses_1", "api:7", Light()),
+		"initialize":       initializeFrame(intID(1), "ses_1", "api:7", ChannelVersion, Light()),
 		"initialized":      initializedFrame(),
 		"welcome":          welcomeFrame(intID(1), MCPVersion, "worker:3", welcome{"ses_1", "1.1.0", "ins_1", 0}),
 		"received":         receivedFrame("c1-host-7", "c2"),
@@ -58,7 +58,7 @@ func TestGoldenFrames(t *testing.T) {
 		}
 	}
 	for _, never := range []string{"dialSeconds", "sampling", "roots", "elicitation", "oken"} {
-		if bytes.Contains(initializeFrame(intID(1), "s", "i", Light()), []byte(never)) {
+		if bytes.Contains(initializeFrame(intID(1), "s", "i", ChannelVersion, Light()), []byte(never)) {
 			t.Errorf("initialize mentions %s", never)
 		}
 	}

@@ -6,11 +6,11 @@ import "github.com/go-json-experiment/json/jsontext"
 
 // initializeFrame is the host's first frame. It carries base fields of the
 // major only; what a later minor adds travels later.
-func initializeFrame(id jsontext.Value, sessionID, image string, p Profile) []byte {
+func initializeFrame(id jsontext.Value, sessionID, image, channel string, p Profile) []byte {
 	return requestFrame(id, methodInitialize, mustJSON(initializeParams{
 		ProtocolVersion: MCPVersion,
 		ClientInfo:      implementation{HostName, image},
-		Meta:            helloMeta{hello{sessionID, ChannelVersion, p.Name, p.Budgets}},
+		Meta:            helloMeta{hello{sessionID, channel, p.Name, p.Budgets}},
 	}))
 }
 

@@ -80,6 +80,11 @@ type HostOptions struct {
 	Observe func(Observation)
 	// Sandboxes deletes the sandbox of a session that ended; nil deletes nothing.
 	Sandboxes Sandboxes
+	// Channels are the channel versions that the host speaks, one of each major that
+	// it accepts, newest first. Nil is ChannelVersion. While workers are moved to a
+	// new major a host has two: the new one, and the one before until no session can
+	// be of it.
+	Channels []string
 	// MCPVersions are acceptable in the answer to initialize. Nil is MCPVersion.
 	MCPVersions []string
 	// MaxHandshakes bounds connections that are not yet bound; the next get 503 and
@@ -110,6 +115,9 @@ func (o *HostOptions) orDefaults() HostOptions {
 	out.Lease = cmp.Or(out.Lease, DefaultLease)
 	if out.DrainBudget <= 0 || out.DrainBudget > DefaultDrainBudget {
 		out.DrainBudget = DefaultDrainBudget
+	}
+	if out.Channels == nil {
+		out.Channels = []string{ChannelVersion}
 	}
 	if out.MCPVersions == nil {
 		out.MCPVersions = []string{MCPVersion}

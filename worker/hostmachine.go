@@ -20,6 +20,7 @@ type hostMachine struct {
 	rec        Record
 	image      string
 	mcp        []string // acceptable versions of MCP
+	channels   []string // ours, one of each major; nil is ChannelVersion
 	bound      channelID
 	ready      bool // the bound worker said ready
 	candidates []candidate
@@ -250,18 +251,19 @@ func (m *hostMachine) answered(now time.Time, e hostAnswered) {
 		m.refuse(now, e.ch, CloseSession, why, FailureSession)
 		return
 	}
-	v, err := effective(m.majors[e.ch], ChannelVersion, e.welcome.ChannelVersion)
+	ours := channelOf(m.channels, m.majors[e.ch])
+	v, err := effective(m.majors[e.ch], ours, e.welcome.ChannelVersion)
 	if err == nil && !slices.Contains(m.mcp, e.mcpVersion) {
 		err = fmt.Errorf("MCP version of the host is %s, of the worker %s", strings.Join(m.mcp, ","), e.mcpVersion)
 	}
 	if m.rec.InstanceID == "" || err == nil {
 		m.rec.Versions = Versions{
-			Host: ChannelVersion, Worker: e.welcome.ChannelVersion, MCP: e.mcpVersion,
+			Host: ours, Worker: e.welcome.ChannelVersion, MCP: e.mcpVersion,
 			HostImage: m.image, WorkerImage: e.server.Version,
 		}
 	}
 	if err != nil {
-		m.do(hostSendError{e.ch, versionError(ChannelVersion+" with MCP "+strings.Join(m.mcp, ","), e.welcome.ChannelVersion+" with MCP "+e.mcpVersion)})
+		m.do(hostSendError{e.ch, versionError(ours+" with MCP "+strings.Join(m.mcp, ","), e.welcome.ChannelVersion+" with MCP "+e.mcpVersion)})
 		m.refuse(now, e.ch, CloseVersion, err.Error(), FailureVersion)
 		return
 	}

@@ -63,6 +63,7 @@ func newSession(h *Host, rec Record, owned bool) *Session {
 	defer s.mu.Unlock()
 	var acts []hostAction
 	s.m, acts = newHostMachine(rec, h.o.Image, h.o.MCPVersions, time.Now())
+	s.m.channels = h.o.Channels
 	s.m.patience = h.o.DrainBudget
 	s.execute(acts)
 	return s
@@ -297,7 +298,7 @@ func (s *Session) speak(a hostAction) {
 	case hostSendInitialize:
 		ch := a.ch
 		s.request(ch, func(id jsontext.Value) []byte {
-			return initializeFrame(id, s.id, s.host.o.Image, s.m.rec.Profile)
+			return initializeFrame(id, s.id, s.host.o.Image, channelOf(s.m.channels, s.m.majors[ch]), s.m.rec.Profile)
 		}, func(f frame) { s.initializeAnswered(ch, f) })
 	case hostSendInitialized:
 		if l := s.links[a.ch]; l != nil {

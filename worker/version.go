@@ -73,6 +73,20 @@ func majorOf(subprotocol string) int {
 	return int(n)
 }
 
+// subprotocolOf names a major version on the upgrade.
+func subprotocolOf(major int) string { return "agentfy.worker.v" + strconv.Itoa(major) }
+
+// channelOf is the version that a host speaks within a major: of its versions the
+// one that has it. There is none only for a connection that was not accepted.
+func channelOf(versions []string, major int) string {
+	for _, text := range versions {
+		if v, err := ParseVersion(text); err == nil && v.Major == major {
+			return text
+		}
+	}
+	return ChannelVersion
+}
+
 // hasCallIDs reports whether calls carry ids under this effective version.
 func (v Version) hasCallIDs() bool { return !v.Less(Version{1, 1, 0}) }
 
