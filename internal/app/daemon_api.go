@@ -171,7 +171,10 @@ func readAPI(r *http.Request, v any) error {
 type SessionInfo struct {
 	agent.Status
 
-	Running bool             `json:"running"`
+	Running bool `json:"running"`
+	// Engine is "passthrough" for an agent that is shown in a terminal, also while it
+	// does not run there.
+	Engine  string           `json:"engine,omitzero"`
 	Watches []watch.Status   `json:"watches,omitempty"`
 	Asked   []agent.Question `json:"asked,omitempty"`
 	Inbox   *notice.Status   `json:"inbox,omitempty"`
@@ -210,7 +213,14 @@ func (s *sessionAPI) info(m agent.Meta) SessionInfo {
 	if one == nil {
 		return SessionInfo{Status: agent.Status{Meta: m, State: "stopped"}}
 	}
-	return SessionInfo{Status: one.Session.Status(), Running: true}
+	return SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one)}
+}
+
+func engineOf(one *Agent) string {
+	if _, ok := one.Terminal(); ok {
+		return "passthrough"
+	}
+	return ""
 }
 
 // meta finds a session, running or not.

@@ -80,7 +80,7 @@ func (s *sessionAPI) start(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return SessionInfo{Status: one.Session.Status(), Running: true, Watches: one.Client.Watches.List()}, nil
+	return SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watches: one.Client.Watches.List()}, nil
 }
 
 func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {

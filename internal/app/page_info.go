@@ -15,7 +15,7 @@ func (p *page) info(ctx context.Context, id string) (SessionInfo, error) {
 	defer cancel()
 	var info SessionInfo
 	if one := p.agents.Agent(id); one != nil {
-		info = SessionInfo{Status: one.Session.Status(), Running: true, Watches: one.Client.Watches.List(), Asked: one.Session.Questions()}
+		info = SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watches: one.Client.Watches.List(), Asked: one.Session.Questions()}
 		slices.SortFunc(info.Asked, byID)
 	} else {
 		m, err := p.api.meta(ctx, id)
