@@ -144,7 +144,7 @@ func (l *Local) gaps(p Probe) (gaps []string) {
 		gaps = append(gaps, "memory is bounded for each process, not for the sandbox: no control group is writable")
 	}
 	root := os.Geteuid() == 0
-	if p.Processes != "cgroup" && !(p.Tier == Landlock && root) {
+	if p.Processes != "cgroup" && (p.Tier != Landlock || !root) {
 		gaps = append(gaps, "processes are counted for the user, not for the sandbox: no control group is writable")
 	}
 	if p.Tier == Bubblewrap {
