@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ossicle/ossicle/worker"
+	"github.com/ossicle/ossicle/worker/workertest"
 )
 
 // moodyStore does not answer while it is away.
@@ -396,5 +397,61 @@ released releasing>released 4005`
 			v.Host != worker.ChannelVersion || v.Worker != worker.ChannelVersion || v.HostImage != "api:1" || v.WorkerImage == "" || v.MCP != worker.MCPVersion {
 			t.Errorf("%+v", last)
 		}
+	})
+}
+
+// entry returns the one entry of an event in a session.
+func (a *auditLog) entry(t *testing.T, session, event string) worker.AuditEntry {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var found []worker.AuditEntry
+	for _, e := range a.entries {
+		if e.Session == session && e.Event == event {
+			found = append(found, e)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d entries %s of %s", len(found), event, session)
+	}
+	return found[0]
+}
+
+// SG-3, ONE-6, VER-8: what was blocked, who was refused, and what did not fit, with
+// both versions and both image tags.
+func TestAuditOfRefusals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(nil, nil)
+		defer r.close()
+		s := mustCreate(t, r, "s1")
+		p := dialPeer(t, r, "s1")
+		must(t, p.Serve("s1", worker.ChannelVersion, "i", 0, "exec", "file"))
+		must(t, s.Running(t.Context()))
+		must(t, p.Send(`{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{}}`))
+		stray := dialPeer(t, r, "s1")
+		m, err := stray.Until("initialize")
+		must(t, err)
+		must(t, stray.Send(workertest.Welcome(m.ID, "s1", worker.ChannelVersion, "j", 3)))
+		stray.End()
+		if e := r.audit.entry(t, "s1", "sampling_blocked"); e.From != worker.StateRunning || e.To != worker.StateRunning || !strings.Contains(e.Detail, "sampling/createMessage") {
+			t.Errorf("%+v", e)
+		}
+		if e := r.audit.entry(t, "s1", "refused"); e.From != worker.StateRunning || e.To != worker.StateRunning || e.Close != worker.CloseSession || e.InstanceID != "i" {
+			t.Errorf("%+v", e)
+		}
+		mustCreate(t, r, "s2")
+		odd := dialPeer(t, r, "s2")
+		m, err = odd.Until("initialize")
+		must(t, err)
+		must(t, odd.Send(workertest.Welcome(m.ID, "s2", "2.0.0", "i", 0)))
+		odd.End()
+		e := r.audit.entry(t, "s2", "failed")
+		v := e.Versions
+		if e.From != worker.StateHandshaking || e.To != worker.StateFailed || e.Reason != string(worker.FailureVersion) || e.Close != worker.CloseVersion ||
+			v.Host != worker.ChannelVersion || v.Worker != "2.0.0" || v.HostImage != "api:1" || v.WorkerImage != "peer:1" {
+			t.Errorf("%+v", e)
+		}
+		_ = p.WS.CloseNow()
 	})
 }

@@ -104,7 +104,7 @@ func TestManyRedialsOnPostgreSQL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of connections")
 	}
-	workers := 500
+	workers := 300
 	if os.Getenv(faultsEnv) != "" {
 		workers = 2000
 	}
@@ -151,9 +151,9 @@ func TestManyRedialsOnPostgreSQL(t *testing.T) {
 	cut := time.Now()
 	front.cut()
 	last := events.runs(t, workers)
-	all, most := front.herd(cut)
-	t.Logf("%d workers run %v after their process began; cut off, all run again after %v, with %d dials, at most %d in 100 ms",
-		workers, first.Round(10*time.Millisecond), last.Sub(cut).Round(10*time.Millisecond), all, most)
+	all, most, rate := front.herd(cut)
+	t.Logf("%d workers run %v after their process began; cut off, all run again after %v, with %d dials, at most %d in 100 ms, in each second %v",
+		workers, first.Round(10*time.Millisecond), last.Sub(cut).Round(10*time.Millisecond), all, most, rate)
 	events.mu.Lock()
 	defer events.mu.Unlock()
 	for event, want := range map[string]int{"lost": workers, "refused": 0, "failed": 0} {

@@ -45,9 +45,13 @@ type gatewayConfig struct {
 	Drain    time.Duration
 }
 
-// rollingProfile is the profile light with heartbeats that a test can await.
+// rollingProfile is the profile light, with heartbeats that a test can await unless
+// this is the long variant.
 func rollingProfile() worker.Profile {
 	p := worker.Light()
+	if os.Getenv(faultsEnv) != "" {
+		return p
+	}
 	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 3*time.Second, 20*time.Second
 	p.ActiveDeadline, p.TerminationGrace = 0, 0
 	return p
@@ -55,6 +59,7 @@ func rollingProfile() worker.Profile {
 
 func doomedProfile() worker.Profile {
 	p := rollingProfile()
+	p.ActiveDeadline, p.TerminationGrace = 0, 0
 	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace, p.Budgets.ReconnectWindow = time.Second, 3*time.Second, 4*time.Second
 	return p
 }
@@ -161,6 +166,9 @@ func newTheater(t *testing.T) *theater {
 	th.config = gatewayConfig{
 		DSN: th.dsn, KeyID: key.ID, Key: hex.EncodeToString(key.Private), Artifacts: filepath.Join(th.dir, "artifacts"),
 		Lease: 3 * time.Second, Drain: 6 * time.Second,
+	}
+	if os.Getenv(faultsEnv) != "" {
+		th.config.Lease, th.config.Drain = 0, 0 // as by default
 	}
 	th.db, err = postgres.Open(t.Context(), th.dsn, nil)
 	must(t, err)
@@ -438,15 +446,21 @@ func (b *balancer) pipe(conn, to net.Conn) {
 	b.mu.Unlock()
 }
 
-// herd returns the number of dials since a moment, and the largest in 100 ms.
-func (b *balancer) herd(since time.Time) (all, most int) {
+// herd returns the number of dials since a moment, the largest in 100 ms, and that
+// of each second.
+func (b *balancer) herd(since time.Time) (all, most int, rate []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var dials []time.Time
 	for _, at := range b.dials {
-		if !at.Before(since) {
-			dials = append(dials, at)
+		if at.Before(since) {
+			continue
 		}
+		dials = append(dials, at)
+		for second := int(at.Sub(since) / time.Second); len(rate) <= second; {
+			rate = append(rate, 0)
+		}
+		rate[at.Sub(since)/time.Second]++
 	}
 	slices.SortFunc(dials, time.Time.Compare)
 	for i, j := 0, 0; j < len(dials); j++ {
@@ -455,5 +469,5 @@ func (b *balancer) herd(since time.Time) (all, most int) {
 		}
 		most = max(most, j-i+1)
 	}
-	return len(dials), most
+	return len(dials), most, rate
 }

@@ -111,9 +111,9 @@ func (th *theater) leave(t *testing.T, g *gatewayProcess, ids []string, how stri
 	end()
 	ended := time.Since(begun)
 	th.await(t, "running elsewhere than at "+g.name, func(r worker.Record) bool { return r.State == worker.StateRunning && r.Owner != g.name }, ids...)
-	all, most := th.balancer.herd(begun)
-	t.Logf("gateway %s with %d sessions %s in %v, all run after %v: %d dials, at most %d in 100 ms",
-		g.name, had, how, ended.Round(10*time.Millisecond), time.Since(begun).Round(10*time.Millisecond), all, most)
+	all, most, rate := th.balancer.herd(begun)
+	t.Logf("gateway %s with %d sessions %s in %v, all run after %v: %d dials, at most %d in 100 ms, in each second %v",
+		g.name, had, how, ended.Round(10*time.Millisecond), time.Since(begun).Round(10*time.Millisecond), all, most, rate)
 	if bound := int(float64(had)*herdPart) + 1; most > bound {
 		t.Errorf("%d of %d workers dialed within 100 ms, more than %d", most, had, bound)
 	}
