@@ -23,6 +23,11 @@ func TestUnprovenTurns(t *testing.T) {
 		s.notify("n1")
 		s.idle()
 		equal(t, "acks", s.acks.States("n1"), []agent.AckState{agent.AckWritten})
+		for _, e := range s.entries(agent.EntryRunEnd) {
+			if e.Delivered || e.Error != "" {
+				t.Errorf("the transcript says %+v", e) // another life would take it for seen
+			}
+		}
 		s.notify("n1")
 		s.idle()
 		equal(t, "acks", s.acks.States("n1"), []agent.AckState{agent.AckWritten, agent.AckWritten})

@@ -217,14 +217,87 @@ func TestDraftIsLeftAlone(t *testing.T) {
 	if _, err := l.Turn(t.Context(), say("a notice")); !errors.Is(err, ErrNotStill) {
 		t.Errorf("got %v", err)
 	}
+	l.o.TakeWait = patience
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Turn(t.Context(), say("a notice"))
+		done <- err
+	}()
+	time.Sleep(200 * time.Millisecond) // nothing is to happen
 	if err := l.term.Write([]byte("\r")); err != nil {
 		t.Fatal(err)
 	}
-	l.await(`said "half a line"`)
-	if _, err := l.Turn(t.Context(), say("a notice")); err != nil {
+	if err := <-done; err != nil { // it has waited
 		t.Error(err)
 	}
-	l.await(`said "a notice"`)
+	if text := l.await(`said "a notice"`); !strings.Contains(text, `said "half a line"`) {
+		t.Errorf("the screen shows:\n%s", text)
+	}
+}
+
+// A turn that is cancelled before Enter presses no key: it might answer a dialog.
+func TestCancelBeforeEnter(t *testing.T) {
+	t.Parallel()
+	o := quick()
+	o.Kind = Claude
+	l := newLab(t, "tui", o)
+	l.start()
+	if err := l.term.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	l.await("> x")
+	done := make(chan agent.Outcome, 1)
+	go func() {
+		out, err := l.Turn(t.Context(), say("never"))
+		if err != nil {
+			t.Error(err)
+		}
+		done <- out
+	}()
+	for { // until the turn is there; nobody tells
+		l.Engine.mu.Lock()
+		begun := l.turn != nil
+		l.Engine.mu.Unlock()
+		if begun {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := l.Cancel(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if out := <-done; out.Stop != agent.StopCancelled {
+		t.Errorf("got %+v", out)
+	}
+	if err := l.term.Write([]byte("yz\r")); err != nil {
+		t.Fatal(err)
+	}
+	if text := l.await("said "); !strings.Contains(text, `said "xyz"`) || strings.Contains(text, "ESCAPED") {
+		t.Errorf("the screen shows:\n%s", text)
+	}
+}
+
+// What a person types while a prompt is on its way comes behind it.
+func TestPersonWaitsForThePrompt(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "tui", nil)
+	l.start()
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Turn(t.Context(), say("a notice"))
+		done <- err
+	}()
+	l.await("> a notice") // pasted, and not sent yet
+	if err := l.term.Write([]byte("by hand\r")); err != nil {
+		t.Fatal(err)
+	}
+	l.await(`said "by hand"`)
+	if text := l.term.Text(); !strings.Contains(text, `said "a notice"`) {
+		t.Errorf("the screen shows:\n%s", text)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // Without bracketed paste a prompt is one line.
