@@ -74,6 +74,9 @@ bench: setup ## Run the benchmarks and the side-by-side comparisons
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 	$(MAKE) -C bench
 
+bench-page: setup ## Measure the page: 10,000 events a minute, 5,000 entries of a transcript
+	OSSICLE_BENCH_PAGE=1 OSSICLE_REQUIRE_PEERS=1 $(GO) test -run TestPageUnderLoad -count=1 -v ./internal/interop
+
 check: lint test ## What a change must pass
 
 cover: ## Report the statements that the tests reach

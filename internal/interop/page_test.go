@@ -40,6 +40,28 @@ func pageDaemon(t *testing.T) *daemon {
 	return d
 }
 
+// browse runs a script of the page's browser tests against the daemon.
+func (d *daemon) browse(script string, env ...string) *child {
+	t := d.t
+	t.Helper()
+	chromium, err := exec.LookPath("chromium")
+	if err == nil {
+		_, err = os.Stat(filepath.Join(root(t), "web", "node_modules", "playwright-core"))
+	}
+	if err != nil {
+		if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
+			t.Fatalf("%v; run make setup", err)
+		}
+		t.Skipf("%v; run make setup", err)
+	}
+	token, err := httpserver.ReadTokenFile(filepath.Join(d.data, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	env = append(env, "OSSICLE_PAGE_URL=http://"+d.addr, "OSSICLE_PAGE_TOKEN="+token, "OSSICLE_CHROMIUM="+chromium, "OSSICLE_CANARY="+pageCanary)
+	return start(t, env, node(t), filepath.Join(root(t), "web", "e2e", script))
+}
+
 // The page in a browser, against a daemon with agents: the token, the chat, the plug
 // as popover and as drawer, its actions, two sessions side by side, watches, the inbox,
 // the feed, signals, a terminal, and a daemon that dies. axe looks at every view, light and dark. The cases
@@ -51,27 +73,8 @@ func TestPage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a browser")
 	}
-	chromium, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
-			t.Fatal("chromium is not installed; run make setup")
-		}
-		t.Skip("chromium is not installed; run make setup")
-	}
-	if _, err := os.Stat(filepath.Join(root(t), "web", "node_modules", "playwright-core")); err != nil {
-		if os.Getenv("OSSICLE_REQUIRE_PEERS") != "" {
-			t.Fatalf("the page's packages are not installed: %v; run make setup", err)
-		}
-		t.Skipf("the page's packages are not installed: %v; run make setup", err)
-	}
 	d := pageDaemon(t)
-	token, err := httpserver.ReadTokenFile(filepath.Join(d.data, "token"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := start(t, []string{
-		"OSSICLE_PAGE_URL=http://" + d.addr, "OSSICLE_PAGE_TOKEN=" + token, "OSSICLE_CHROMIUM=" + chromium, "OSSICLE_CANARY=" + pageCanary,
-	}, node(t), filepath.Join(root(t), "web", "e2e", "run.mjs"))
+	run := d.browse("run.mjs")
 	passed := 0
 	for line := range run.lines {
 		switch word, rest, _ := strings.Cut(line, " "); {
@@ -94,5 +97,36 @@ func TestPage(t *testing.T) {
 	}
 	if err := run.p.Wait(); err != nil || passed < 14 {
 		t.Errorf("%d cases passed, %v: %s", passed, err, run.output())
+	}
+}
+
+// TestPageUnderLoad measures the page with 10,000 events a minute and a transcript of
+// 5,000 entries; it is for make bench-page.
+func TestPageUnderLoad(t *testing.T) {
+	if os.Getenv("OSSICLE_BENCH_PAGE") == "" {
+		t.Skip("a benchmark; run make bench-page")
+	}
+	run := pageDaemon(t).browse("bench.mjs")
+	figures := 0
+	for line := range run.lines {
+		var f struct {
+			What  string  `json:"what"`
+			Share float64 `json:"script_share"`
+			Wall  float64 `json:"wall_s"`
+		}
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Error(line)
+			continue
+		}
+		t.Log(line)
+		figures++
+		// Half of the time spent in scripts, for longer than a moment, is a page that
+		// does not answer.
+		if f.Wall > 2 && f.Share > 0.5 {
+			t.Errorf("%s: scripts take %.0f %% of the time", f.What, 100*f.Share)
+		}
+	}
+	if err := run.p.Wait(); err != nil || figures < 6 {
+		t.Errorf("%d figures, %v: %s", figures, err, run.output())
 	}
 }

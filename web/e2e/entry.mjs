@@ -21,6 +21,18 @@ export async function entry(browser) {
   assert.ok(!linked.url().includes(token), "the token stays in the address");
   await linked.reload();
   await linked.getByText("Live", { exact: true }).first().waitFor();
+  // The colours are the system's, or what the switch says, also after a reload.
+  const background = () => linked.evaluate(() => getComputedStyle(document.body.parentElement).backgroundColor);
+  const light = await background();
+  await linked.getByRole("button", { name: "Colours: system. Change to light" }).click();
+  assert.equal(await background(), light);
+  await linked.getByRole("button", { name: "Colours: light. Change to dark" }).click();
+  const dark = await background();
+  assert.notEqual(dark, light);
+  await linked.reload();
+  await linked.getByText("Live", { exact: true }).first().waitFor();
+  assert.equal(await background(), dark);
+  await linked.getByRole("button", { name: "Colours: dark. Change to system" }).click();
   await linked.getByRole("button", { name: /Forget the token/ }).click();
   await linked.getByLabel("Token or link").waitFor();
   assert.equal(await linked.evaluate(() => Object.values(localStorage).join()), "");

@@ -36,7 +36,7 @@ export function Chat({ id }: { id: string }) {
   const terminal = isTerminal(info, page);
   return (
     <div className="chat">
-      <ChatToolbar id={id} info={info} view={view} terminal={terminal} />
+      <ChatToolbar id={id} info={info} view={view} />
       {view.phase !== "live" && <PhaseNote view={view} topic={topic} what="this session" />}
       {terminal ? (
         <Suspense fallback={<p className="note" role="status">Loading the terminal…</p>}>

@@ -17,7 +17,7 @@ type Asking = "reset" | "stop" | "remove" | null;
 
 const tones = { busy: "blue", idle: "grey", ended: "grey", asks: "amber" } as const;
 
-export function ChatToolbar({ id, info, view, terminal }: { id: string; info: SessionInfo | null; view: View<SessionState>; terminal: boolean }) {
+export function ChatToolbar({ id, info, view }: { id: string; info: SessionInfo | null; view: View<SessionState> }) {
   const { api } = usePage();
   const [asking, setAsking] = useState<Asking>(null);
   const state = info && stateWords({ ...info, asked: view.state.asked, questions: view.state.asked.length || info.questions });
@@ -41,8 +41,8 @@ export function ChatToolbar({ id, info, view, terminal }: { id: string; info: Se
           </div>
         </div>
         {badge}
-        <McpPlug key={id} id={id} view={view} onReset={info?.running ? () => setAsking("reset") : undefined} />
-        <SessionMenu id={id} info={info} onAsk={setAsking} terminal={terminal} />
+        <McpPlug key={id} id={id} view={view} onReset={info?.running && info.state !== "draining" ? () => setAsking("reset") : undefined} />
+        <SessionMenu id={id} info={info} onAsk={setAsking} />
       </header>
       {info && (
         <div className="facts-strip">

@@ -110,6 +110,11 @@ export function Composer({ id, info, state }: { id: string; info: SessionInfo | 
             {queued.map((q) => q.text).join(" · ")}
           </p>
         )}
+        {queued.length === 0 && (info?.inputs ?? 0) > 0 && (
+          <p className="queued" role="status">
+            {info?.inputs} {info?.inputs === 1 ? "message waits" : "messages wait"} to be heard
+          </p>
+        )}
         <Problem text={error} />
         <div className="row">
           <textarea

@@ -10,11 +10,10 @@ import { Problem } from "../ui/Problem";
 interface Props {
   id: string;
   info: SessionInfo | null;
-  terminal: boolean;
   onAsk: (what: "reset" | "stop" | "remove") => void;
 }
 
-export function SessionMenu({ id, info, terminal, onAsk }: Props) {
+export function SessionMenu({ id, info, onAsk }: Props) {
   const { api } = usePage();
   const [error, setError] = useState("");
   const running = info?.running ?? false;
@@ -50,7 +49,7 @@ export function SessionMenu({ id, info, terminal, onAsk }: Props) {
             <DropdownMenu.Item className="menu-item" onSelect={() => void save()}>
               Export the transcript
             </DropdownMenu.Item>
-            {running && !terminal && (
+            {running && (
               <DropdownMenu.Item className="menu-item" onSelect={() => onAsk("reset")}>
                 Reset the context…
               </DropdownMenu.Item>

@@ -81,7 +81,7 @@ function SessionWatches({ id, onStart }: { id: string; onStart: () => void }) {
       <Problem text={error} />
       {view.phase === "live" && watches.length === 0 && (
         <p className="item small muted">
-          Nothing is watched. <Button kind="quiet" onClick={onStart}>Start a watch</Button>
+          Nothing is watched. <Button onClick={onStart}>Start a watch</Button>
         </p>
       )}
       {watches.map((w) => (
