@@ -232,3 +232,28 @@ func TestWatchesKeepRetryAfter(t *testing.T) {
 		}
 	})
 }
+
+// Bookmarks keep a quiet watch young: the server may forget all that was before the
+// last one, and nothing has to be listed again.
+func TestBookmarksAreKept(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *rig) {
+		r.create(t, "a")
+		for range 10 { // of others, which no watch of ours is told of
+			r.api.add("pods", map[string]any{"metadata": map[string]any{"name": "other"}})
+		}
+		time.Sleep(90 * time.Second)
+		r.api.mu.Lock()
+		r.api.compacted = r.api.version
+		r.api.mu.Unlock()
+		r.api.breakWatches(func(http.ResponseWriter) {})
+		synctest.Wait()
+		r.api.pod("a", "p", terminated(75, "Error", ""))
+		if got := r.exited("a"); len(got) != 1 {
+			t.Errorf("%+v", got)
+		}
+		if lists := r.api.asked("LIST"); len(lists) != 3 {
+			t.Errorf("%d lists", len(lists))
+		}
+	})
+}
