@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/worker"
 )
@@ -186,6 +188,9 @@ func (l *Local) prepare(b *box, s Spec) error {
 	return nil
 }
 
+func (b *box) workspace() string { return filepath.Join(b.dir, "workspace") }
+func (b *box) temp() string      { return filepath.Join(b.dir, "tmp") }
+
 // give lets the sandbox's user read the token. Where commands see this user's
 // files, it is by the group: what is not theirs they cannot open up to others.
 func (l *Local) give(b *box, token string) error {
@@ -229,7 +234,7 @@ func (l *Local) command(b *box, s Spec, token string) (args, env []string, err e
 		// without threads because of them.
 		processes += threadsOf(b.user)
 	}
-	workspace, temp := filepath.Join(b.dir, "workspace"), filepath.Join(b.dir, "tmp")
+	workspace, temp := b.workspace(), b.temp()
 	for _, dir := range []string{workspace, temp} {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return nil, nil, err
@@ -294,6 +299,9 @@ func (l *Local) run(b *box, started chan<- error) {
 	}
 	b.memory = b.groups.outOfMemory()
 	b.groups.remove()
+	if l.probe.mounts { // in the view of this thread
+		_, _ = unix.Unmount(b.workspace(), unix.MNT_DETACH), unix.Unmount(b.temp(), unix.MNT_DETACH)
+	}
 	if err := removeAll(b.dir); err != nil {
 		l.o.Logger.Warn("files of a sandbox were left behind", logattr.Session(b.session), logattr.Err(err))
 	}
@@ -323,6 +331,12 @@ func removeAll(dir string) (err error) {
 // Landlock the worker is in a domain that keeps nothing but signals, so that all
 // that it leaves behind can be ended.
 func (l *Local) launch(b *box) (err error) {
+	if l.probe.mounts {
+		sizes := map[string]int64{b.workspace(): l.o.Workspace, b.temp(): tmpSize}
+		if err := mountSpaces(int(b.user.Uid), int(b.user.Gid), sizes); err != nil {
+			return err
+		}
+	}
 	if l.probe.Tier == Landlock {
 		signals, err := newSignals()
 		if err != nil {

@@ -300,6 +300,13 @@ func TestLimits(t *testing.T) {
 		if got := run(t, s, "trap '' XFSZ; dd if=/dev/zero of=big bs=1M count=64 2>&1 | tail -1; stat -c %s big; rm big", 20000); !strings.Contains(got, "\n16777216\n") {
 			t.Errorf("a full disk: %s", got)
 		}
+		if !strings.Contains(strings.Join(p.driver.Probe().Gaps, "\n"), "their sum is not") {
+			if got := run(t, s, "for i in 1 2 3; do head -c 8000000 /dev/zero >part$i; done 2>/dev/null; cat part* | wc -c; rm part*; df -P . | tail -1 | wc -l", 20000); !strings.HasPrefix(got, "16") {
+				t.Errorf("a disk full of files: %s", got)
+			}
+		} else if os.Geteuid() == 0 {
+			t.Errorf("%q", p.driver.Probe().Gaps)
+		}
 		run(t, s, ":(){ :|:& };:; sleep 1", 3000)
 		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
 			t.Errorf("after a fork bomb: %s", got)

@@ -43,7 +43,7 @@ func (l *Local) tryAll(ctx context.Context) Probe {
 			reasons = append(reasons, err.Error())
 			continue
 		}
-		p.Tier = t.tier
+		p.Tier, p.mounts = t.tier, t.tier == Landlock && canMount(l.dir)
 		break
 	}
 	p.Reason = strings.Join(reasons, "; ")
@@ -150,7 +150,9 @@ func (l *Local) gaps(p Probe) (gaps []string) {
 	if p.Tier == Bubblewrap {
 		return gaps
 	}
-	gaps = append(gaps, "the workspace is on disk: each file is bounded, their sum is not")
+	if !p.mounts {
+		gaps = append(gaps, "the workspace is on disk: each file is bounded, their sum is not")
+	}
 	if p.Tier == Landlock {
 		gaps = append(gaps, "commands have no sockets but pairs, no /tmp of their own beside TMPDIR, and no /proc about processes",
 			"mode, owner, times and attributes of files outside that are the sandbox's user's can be changed, and what is about files can be seen")

@@ -55,8 +55,9 @@ type LocalOptions struct {
 	// AllowPlain runs workers without a sandbox where there can be none. Plain by
 	// Tier needs it too: it is asked for twice or not had.
 	AllowPlain bool
-	// Workspace bounds /workspace, in bytes. With bubblewrap it is in memory, and
-	// counts as such; in the other tiers it bounds each file, not their sum.
+	// Workspace bounds /workspace, in bytes. With bubblewrap, and with Landlock if we
+	// are root, it is in memory, and counts as such; else it is on disk, and this
+	// bounds each file, not their sum.
 	Workspace int64
 	// Memory bounds a sandbox, in bytes, where the machine has control groups, and
 	// else each process of it.
@@ -118,6 +119,7 @@ type Probe struct {
 	Gaps []string
 
 	groups hierarchy
+	mounts bool // the workspace is a file system of its own, also without bubblewrap
 }
 
 // String is one line for people: the tier and what bounds it.
