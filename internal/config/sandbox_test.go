@@ -1,6 +1,7 @@
 package config
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +123,26 @@ func FuzzSize(f *testing.F) {
 			t.Errorf("%q is %d", s, v)
 		}
 	})
+}
+
+// The page shows a file that can be read.
+func TestDocumentedFile(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("the page has no file")
+	}
+	c, err := Load(write(t, text), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	warm, light := c.Sandboxes["warm"], worker.Light()
+	if diff := cmp.Diff(light.Budgets, warm.Budgets); diff != "" || warm.Dial != light.Dial {
+		t.Errorf("the page shows other defaults than light has: %s", diff)
+	}
 }
