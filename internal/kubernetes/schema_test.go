@@ -20,9 +20,9 @@ type openAPI struct {
 }
 
 type operation struct {
-	Query []string `json:"query"`
-	Body  string   `json:"body"`
-	Types []string `json:"types"`
+	Query []string `json:"query,omitempty"`
+	Body  string   `json:"body,omitempty"`
+	Types []string `json:"types,omitempty"`
 }
 
 type schema struct {
