@@ -139,7 +139,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 		return err
 	}
 	sink := &inboxSink{inbox: a.Inbox, agent: spec.ID, log: a.log, told: o.told}
-	client, err := NewClient(a.config, ofOssicle(spec.Servers), &ClientOptions{
+	client, err := NewClient(a.config, ofOssicle(spec), &ClientOptions{
 		Sink: sink, StatePath: spec.StatePath, Authorize: spec.Authorize, Logger: a.log,
 	})
 	if err != nil {

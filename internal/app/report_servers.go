@@ -39,10 +39,15 @@ func withBox(all []configured, box *agentBox, endpoint string) []configured {
 	return append(all, configured{name: name, source: evidence.SourceBuiltin, transport: evidence.HTTP, target: evidence.NetworkTarget(endpoint), box: box})
 }
 
-// ofOssicle are the servers that ossicle connects to itself.
-func ofOssicle(specs []mcpclient.Spec) []mcpclient.Spec {
-	return slices.DeleteFunc(slices.Clone(specs), func(s mcpclient.Spec) bool { return s.Attach == mcpclient.ByAgent })
+// ofOssicle are the servers that ossicle connects to itself: also those for the
+// agent, where that is a loop of our own, which connects to none.
+func ofOssicle(spec *AgentSpec) []mcpclient.Spec {
+	return slices.DeleteFunc(slices.Clone(spec.Servers), func(s mcpclient.Spec) bool { return s.Attach == mcpclient.ByAgent && !spec.inProcess() })
 }
+
+// inProcess reports whether the agent is a loop of our own, which has its tools in
+// this process.
+func (spec *AgentSpec) inProcess() bool { return spec.Engine == nil && len(spec.Profile.Command) == 0 }
 
 // configuration is what a session has: our own endpoint, and the servers of its
 // profile. A name that is taken, as ours is, gets a number.

@@ -64,7 +64,7 @@ func newSessionReport(all *reports, o reportOptions) *sessionReport {
 // keepReport keeps the report of the agent's MCP servers.
 func (o *Agent) keepReport(ctx context.Context, spec *AgentSpec) error {
 	a := o.agents
-	inProcess := spec.Engine == nil && len(spec.Profile.Command) == 0
+	inProcess := spec.inProcess()
 	o.inProcess = inProcess
 	servers, err := configuration(spec.Servers, a.endpoint.base(), inProcess)
 	if err != nil {
@@ -90,12 +90,15 @@ func (o *Agent) keepReport(ctx context.Context, spec *AgentSpec) error {
 // its way in. A start after a reset goes on with the attempt of that.
 func (r *sessionReport) begin(ctx context.Context, execution string) (*attempt, error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.fresh {
+		defer r.mu.Unlock()
 		r.fresh = false
 		return r.cur, nil
 	}
-	return r.beginLocked(ctx, execution)
+	a, err := r.beginLocked(ctx, execution)
+	r.mu.Unlock()
+	r.all.tell(r)
+	return a, err
 }
 
 func (r *sessionReport) beginLocked(ctx context.Context, execution string) (*attempt, error) {
@@ -110,25 +113,30 @@ func (r *sessionReport) beginLocked(ctx context.Context, execution string) (*att
 		r.ending.Go(old.end)
 	}
 	r.cur.resolve(r.o.servers)
-	r.all.tell(r)
 	return r.cur, nil
 }
 
 // reset supersedes what was seen, at once: whatever the reset takes, nothing
 // stays green (specification A-4).
 func (r *sessionReport) reset() {
+	ctx, cancel := context.WithTimeout(context.Background(), resetBudget)
+	defer cancel()
+	if err := r.refresh(ctx); err != nil {
+		r.all.log.LogAttrs(ctx, slog.LevelWarn, "attempt of a reset not begun", logattr.Session(r.o.session), logattr.Err(err))
+	}
+	r.all.tell(r)
+}
+
+// refresh begins an attempt that waits for the next start, unless one does.
+func (r *sessionReport) refresh(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cur == nil || r.fresh || r.closed {
-		return
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), resetBudget)
-	defer cancel()
-	if _, err := r.beginLocked(ctx, newExecution()); err != nil {
-		r.all.log.LogAttrs(ctx, slog.LevelWarn, "attempt of a reset not begun", logattr.Session(r.o.session), logattr.Err(err))
-		return
-	}
-	r.fresh = true
+	_, err := r.beginLocked(ctx, newExecution())
+	r.fresh = err == nil
+	return err
 }
 
 // current is the attempt under way, nil before the first.

@@ -424,12 +424,15 @@ func TestReportOfAModelLoop(t *testing.T) {
 	defer model.Close()
 	b := newBoard(t)
 	a := reporting(t, t.TempDir(), nil)
-	one := start(t, a, AgentSpec{ID: "a", Model: Model{URL: model.URL(), Name: "scripted"}, Servers: b.specs})
+	one := start(t, a, AgentSpec{ID: "a", Model: Model{URL: model.URL(), Name: "scripted"}, Servers: append(b.specs, mcpclient.Spec{Name: "handed", Command: "no-such-server", Attach: mcpclient.ByAgent})})
 	mustSay(t, one, "CALL inbox_list {}")
 	at := awaitReport(t, a, "a", "call", func(at evidence.Attempt) bool { return !at.Server(builtin).LastUsedAt.IsZero() })
 	s := at.Server(builtin)
 	if s.Status != evidence.Active || s.Transport != evidence.InProcess || s.LastTool != "inbox_list" || s.Client != nil || !s.ConnectedAt.IsZero() || *s.ToolCount != s.Catalogue.Total {
 		t.Errorf("row %+v", s)
+	}
+	if len(one.Client.Servers.Servers()) != 2 {
+		t.Error("a server that nobody connects to")
 	}
 	if m := at.Server("memo"); m.Status != evidence.Filtered || m.Reason != evidence.ReasonViaOssicle || m.Source != evidence.SourceProfile {
 		t.Errorf("row %+v", m)

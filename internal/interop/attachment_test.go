@@ -14,6 +14,7 @@ import (
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/attach"
+	"github.com/ossicle/ossicle/internal/acp"
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/mcpclient"
@@ -111,9 +112,14 @@ func sessionOf(t *testing.T, who reportedAgent, id string, servers ...mcpclient.
 	for i := range servers {
 		servers[i].Attach = mcpclient.ByAgent
 	}
-	return app.AgentSpec{ID: id, Mode: who.mode, Servers: servers, Profile: agent.Profile{
+	spec := app.AgentSpec{ID: id, Servers: servers, Profile: agent.Profile{
 		Name: who.name, Command: strings.Fields(command), Env: env, Dir: t.TempDir(), Policy: agent.PolicyAllow,
 	}}
+	// As sessions make it, but for a machine that is so busy that agents start late.
+	spec.Engine = func() (agent.Engine, error) {
+		return acp.New(spec.Profile.Command, &acp.Options{Mode: who.mode, InitializeTimeout: 2 * time.Minute}), nil
+	}
+	return spec
 }
 
 // attempts follows the report of a session.
@@ -230,9 +236,10 @@ func TestAttachmentReportsOfAgents(t *testing.T) {
 				if tc.sse {
 					spec.Transport = mcpclient.SSE
 				}
-				a := hosting(t)
+				session := sessionOf(t, who, "s", spec)
+				a := hosting(t) // ends before what the agent writes to
 				f := reportsOf(t, a, "s")
-				one, err := a.Start(t.Context(), sessionOf(t, who, "s", spec))
+				one, err := a.Start(t.Context(), session)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -288,17 +295,16 @@ func TestAttachmentReportsOverLives(t *testing.T) {
 		t.Run(who.name, func(t *testing.T) {
 			t.Parallel()
 			const task = "20260821_011758_54e1cab9"
-			a := hosting(t)
 			memo := memoHTTP(t)
 			first := sessionOf(t, who, "first", mcpclient.Spec{Name: "m", URL: memo}, mcpclient.Spec{Name: "io", Command: program, Args: []string{"memo"}})
-			first.Signals = task
+			second := sessionOf(t, who, "second")
+			first.Signals, second.Signals = task, task
+			a := hosting(t)
 			f := reportsOf(t, a, "first")
 			one, err := a.Start(t.Context(), first)
 			if err != nil {
 				t.Fatal(err)
 			}
-			second := sessionOf(t, who, "second")
-			second.Signals = task
 			two, err := a.Start(t.Context(), second)
 			if err != nil {
 				t.Fatal(err)
