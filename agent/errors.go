@@ -18,6 +18,9 @@ var (
 	ErrTooLarge = errors.New("agent: the text is too large")
 	// ErrNotFound: no such session, run or question.
 	ErrNotFound = errors.New("agent: not found")
+	// ErrUntaken: the agent could not take a prompt at the time; it has nothing of it,
+	// and may take it later.
+	ErrUntaken = errors.New("agent: the prompt was not taken")
 	// ErrLagged: a subscriber did not read fast enough and was cut.
 	ErrLagged = errors.New("agent: the subscriber lagged behind and was cut")
 )

@@ -94,7 +94,7 @@ func (w *sessionWaker) Wake(ctx context.Context, d notice.Delivery, proved func(
 	if o.err == nil {
 		return notice.Notified, nil
 	}
-	if errors.Is(o.err, agent.ErrClosed) || errors.Is(o.err, agent.ErrQueueFull) {
+	if errors.Is(o.err, agent.ErrClosed) || errors.Is(o.err, agent.ErrQueueFull) || errors.Is(o.err, agent.ErrUntaken) {
 		return "", &notice.BusyError{Reason: o.err.Error()}
 	}
 	return "", o.err

@@ -49,12 +49,13 @@ var (
 	ErrBusy = errors.New("agent has a turn in flight")
 	// ErrStarted means that Start was called before.
 	ErrStarted = errors.New("engine was started before")
-	// ErrNotStill means that the screen did not come to rest, or that somebody has
-	// begun a line and not sent it; nothing was typed.
-	ErrNotStill = errors.New("the terminal is in use")
+	// ErrNotStill means that the screen did not come to rest, that somebody has begun
+	// a line and not sent it, or that keys would not be text; nothing was typed. It is
+	// an agent.ErrUntaken.
+	ErrNotStill = fmt.Errorf("the terminal is in use: %w", agent.ErrUntaken)
 	// ErrNotShown means that the screen did not show what was pasted, as when a
-	// dialog is open; Enter was not pressed.
-	ErrNotShown = errors.New("the terminal did not show the prompt, so it was not sent; a dialog may be open")
+	// dialog is open; Enter was not pressed. It is an agent.ErrUntaken.
+	ErrNotShown = fmt.Errorf("the terminal did not show the prompt, so it was not sent; a dialog may be open: %w", agent.ErrUntaken)
 )
 
 // Options change an engine. The zero value is the default.

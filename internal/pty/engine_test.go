@@ -180,6 +180,30 @@ func TestDialogIsNotAnswered(t *testing.T) {
 	l.await("APPROVED") // as it would have
 }
 
+// D-17: nothing is typed where text would be keys, or a password.
+func TestTextIsNoKeys(t *testing.T) {
+	t.Parallel()
+	for child, evil := range map[string]string{"keys": "APPROVED", "secret": "yes"} {
+		o := quick()
+		o.TakeWait = 500 * time.Millisecond
+		l := newLab(t, child, o)
+		l.start()
+		if _, err := l.Turn(t.Context(), say("yes, yes, and yes again")); !errors.Is(err, ErrNotStill) || !errors.Is(err, agent.ErrUntaken) {
+			t.Errorf("%s: %v", child, err)
+		}
+		if err := l.term.Write([]byte("no\r")); err != nil { // it is read behind whatever came before
+			t.Error(err)
+		}
+		if child == "secret" {
+			l.await(`got "no"`)
+		}
+		time.Sleep(100 * time.Millisecond) // nothing is to happen
+		if text := l.term.Text(); strings.Contains(text, evil) {
+			t.Errorf("%s: the screen shows:\n%s", child, text)
+		}
+	}
+}
+
 // N-22: one prompt at a time; it waits while the screen moves, and ends when it
 // rests.
 func TestTurnWaitsForStillness(t *testing.T) {

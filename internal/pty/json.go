@@ -2,6 +2,7 @@ package pty
 
 import (
 	"bytes"
+	"maps"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -35,9 +36,7 @@ func merge(text []byte, member string, more map[string]any) ([]byte, error) {
 			inner[name] = v
 		}
 	}
-	for name, v := range more {
-		inner[name] = v
-	}
+	maps.Copy(inner, more)
 	var err error
 	if doc[member], err = json.Marshal(inner, json.Deterministic(true), jsontext.PreserveRawStrings(true)); err != nil {
 		return nil, err

@@ -51,6 +51,24 @@ func child(name string) {
 				fmt.Print("\r\nAPPROVED")
 			}
 		}
+	case "keys": // takes every key for an answer
+		raw()
+		fmt.Print("Proceed? (y/n)")
+		in := bufio.NewReader(os.Stdin)
+		for {
+			if c, err := in.ReadByte(); err != nil || c == 'y' {
+				fmt.Print("\r\nAPPROVED")
+			}
+		}
+	case "secret": // asks for a password
+		cmd := exec.Command("stty", "-echo")
+		cmd.Stdin = os.Stdin
+		_ = cmd.Run()
+		fmt.Print("Password: ")
+		in := bufio.NewScanner(os.Stdin)
+		for in.Scan() {
+			fmt.Printf("\r\ngot %q", in.Text())
+		}
 	case "tui-slow":
 		tui(true)
 	case "plain": // a line after the other, as the terminal edits them

@@ -74,8 +74,9 @@ func StrategyOf(k Kind) Strategy {
 		return openCodeStrategy{}
 	case Qwen:
 		return qwenStrategy{}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // without are the decisions where there is no strategy.

@@ -93,13 +93,14 @@ func (r Request) geminiFits(value string) bool {
 
 // geminiEntry is an entry as Gemini CLI and Qwen Code take it.
 func geminiEntry(c chosen) map[string]any {
-	entry := map[string]any{"httpUrl": c.url()}
-	switch c.by {
-	case attach.SSE:
-		entry = map[string]any{"url": c.url()}
-	case attach.Stdio:
+	if c.by == attach.Stdio {
 		return command(c)
 	}
+	where := "httpUrl"
+	if c.by == attach.SSE {
+		where = "url"
+	}
+	entry := map[string]any{where: c.url()}
 	if h := headers(c.Headers); len(h) > 0 {
 		entry["headers"] = h
 	}

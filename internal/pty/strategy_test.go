@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ossicle/ossicle/agent"
@@ -281,5 +282,23 @@ func FuzzStrategies(f *testing.F) {
 				t.Errorf("%s: %q is not in %s", k, value, all)
 			}
 		}
+	})
+}
+
+// Settings as people write them: what JSON is stays as it is, and nothing stops the
+// reader.
+func FuzzPlainJSON(f *testing.F) {
+	for _, s := range []string{`{"a": [1, 2,], /* x */ "b": "//", // y` + "\n}", `{"a":",}"}`, `/*`, `"\\`, `[,]`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		out := plainJSON(text)
+		if len(out) > len(text) {
+			t.Errorf("%q became %q", text, out)
+		}
+		if jsontext.Value(text).IsValid() && string(out) != string(text) {
+			t.Errorf("%q became %q", text, out)
+		}
+		_, _ = merge(text, "m", map[string]any{"a": 1})
 	})
 }

@@ -191,8 +191,12 @@ type sight struct {
 	text  string
 	still time.Time // since when
 	paste bool      // the program takes bracketed pastes
+	line  bool      // the terminal itself edits lines, and shows them
 	draft bool      // somebody has begun a line
 }
+
+// free reports whether text that is typed is text, and nobody else's.
+func (s sight) free() bool { return !s.draft && (s.paste || s.line) }
 
 func (t *Terminal) look() sight {
 	t.mu.Lock()
@@ -201,7 +205,9 @@ func (t *Terminal) look() sight {
 }
 
 func (t *Terminal) lookLocked() sight {
-	return sight{t.parser.screen.text(), t.still, t.parser.modes.is(modePaste), t.draft.begun()}
+	s := sight{text: t.parser.screen.text(), still: t.still, paste: t.parser.modes.is(modePaste), draft: t.draft.begun()}
+	s.line = !s.paste && t.master != nil && editsLines(t.master)
+	return s
 }
 
 // begin puts a program into the terminal, on a clear screen.
@@ -274,6 +280,20 @@ func (t *Terminal) typist(master *os.File, stop <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// editsLines reports whether what is typed is a line that the terminal shows: neither
+// keys of a program, nor a password.
+func editsLines(f *os.File) (yes bool) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	_ = c.Control(func(fd uintptr) {
+		state, err := unix.IoctlGetTermios(int(fd), getTermios)
+		yes = err == nil && state.Lflag&unix.ICANON != 0 && state.Lflag&unix.ECHO != 0
+	})
+	return yes
 }
 
 func setSize(f *os.File, cols, rows int) error {

@@ -63,7 +63,7 @@ func (e *Engine) outcome(ctx context.Context, t *turn, err error) (agent.Outcome
 		<-e.gone
 		return agent.Outcome{}, e.dead()
 	case ctx.Err() != nil:
-		e.interrupt(t)
+		_ = e.interrupt(t) // the context's end is what counts
 		return agent.Outcome{}, fmt.Errorf("prompt agent: %w", context.Cause(ctx))
 	case cancelled:
 		return agent.Outcome{Stop: agent.StopCancelled}, nil
@@ -75,14 +75,13 @@ func (e *Engine) outcome(ctx context.Context, t *turn, err error) (agent.Outcome
 
 // send pastes a text and presses Enter. Nobody's typing comes in between.
 func (e *Engine) send(ctx context.Context, t *turn, text string) error {
-	free := func(s sight) bool { return !s.draft }
-	if err := e.term.await(ctx, e.o.TakeWait, e.o.Still, e.stop, t.cancelled, free); err != nil {
+	if err := e.term.await(ctx, e.o.TakeWait, e.o.Still, e.stop, t.cancelled, sight.free); err != nil {
 		return orElse(err, ErrNotStill)
 	}
 	e.term.hold()
 	defer e.term.release()
 	before := e.term.look()
-	if before.draft { // begun just now
+	if !before.free() { // just now
 		return ErrNotStill
 	}
 	typed, err := keys(text, before.paste)
