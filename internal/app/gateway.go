@@ -96,6 +96,7 @@ type WorkerGateway struct {
 	host      *worker.Host
 	artifacts *gateway.Dir
 	gateway   *gateway.Gateway
+	calls     *gateway.Calls // to sandboxes that other daemons hold; nil: none does
 	down      teardown
 
 	mu      sync.Mutex
@@ -245,9 +246,13 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 		g.store = &worker.Memory{}
 	}
 	g.host = worker.NewHost(g.tokens, g.store, &worker.HostOptions{
-		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Audit: g.trail, Sandboxes: g, Observe: g.o.Observe,
+		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Addr: g.config.Gateway.Address, Audit: g.trail, Sandboxes: g, Observe: g.o.Observe,
 	})
 	g.down.push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
+	if g.o.Shared && g.config.Gateway.KeyFile != "" {
+		g.calls = gateway.NewCalls(g.host, g.store, g.tokens.current(), &gateway.CallsOptions{Logger: g.log})
+		g.down.push("calls", hostBudget, func(context.Context) error { g.calls.Close(); return nil })
+	}
 	g.gateway = gateway.New(g.host, g.tokens, g.artifacts, &gateway.Options{Logger: g.log})
 	return nil
 }
@@ -350,8 +355,7 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 }
 
 func (g *WorkerGateway) serveOn(l net.Listener, conf *tls.Config) {
-	mux := http.NewServeMux()
-	g.gateway.Mount(mux)
+	mux := g.mux()
 	server := &http.Server{Handler: mux, TLSConfig: conf, ReadHeaderTimeout: sandboxMargin, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
 	served := make(chan struct{})
 	go func() {
@@ -372,12 +376,21 @@ func (g *WorkerGateway) serveOn(l net.Listener, conf *tls.Config) {
 // routes are the gateway's on another server: both know their callers by the
 // worker token and by nothing else.
 func (g *WorkerGateway) routes() []httpserver.Route {
-	mux := http.NewServeMux()
-	g.gateway.Mount(mux)
+	mux := g.mux()
 	return []httpserver.Route{
 		{Pattern: gateway.WorkerPath, Handler: mux, Open: true},
 		{Pattern: "PUT " + gateway.ArtifactsPath, Handler: mux, Open: true},
+		{Pattern: "POST " + gateway.PeersPath, Handler: mux, Open: true},
 	}
+}
+
+func (g *WorkerGateway) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	g.gateway.Mount(mux)
+	if g.calls != nil {
+		g.calls.Mount(mux)
+	}
+	return mux
 }
 
 // adopt takes up what an earlier process left. What ran on this machine ended with

@@ -200,7 +200,7 @@ func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.gateway.Session(r.Context(), r.PathValue("id"))
+	s, err := a.gateway.caller(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func endOf(a *execAnswer, timedOut bool) *SandboxEnd {
 }
 
 // killJob ends a command that nobody waits for.
-func killJob(s *worker.Session, id string) {
+func killJob(s boxCaller, id string) {
 	_, _ = callExec(context.Background(), s, map[string]any{"job": id, "action": "kill"}, 0) // its time is bounded
 }
 
@@ -303,7 +303,7 @@ func (a *sandboxAPI) tail(r *http.Request) (any, error) {
 	case q.Get("job") == "":
 		return nil, apiErrorf(http.StatusBadRequest, "name a job: exec says it")
 	}
-	s, err := a.gateway.Session(r.Context(), r.PathValue("id"))
+	s, err := a.gateway.caller(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
@@ -344,13 +344,9 @@ func (a *sandboxAPI) release(r *http.Request) (any, error) {
 	if !req.Reason.Valid() {
 		return nil, apiErrorf(http.StatusBadRequest, "reason %q: use explicit, idle, deadline or failed", req.Reason)
 	}
-	s, err := a.gateway.Session(r.Context(), r.PathValue("id"))
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := a.within(r.Context(), SandboxTimeout+sandboxMargin) // calls may take as long
 	defer cancel()
-	rec, err := s.Release(ctx, req.Reason)
+	rec, err := a.gateway.release(ctx, r.PathValue("id"), req.Reason)
 	if err != nil {
 		return nil, err
 	}

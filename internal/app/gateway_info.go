@@ -4,11 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -154,7 +159,58 @@ func (g *WorkerGateway) Session(ctx context.Context, id string) (*worker.Session
 	case rec.State.Final():
 		return nil, overError(&rec)
 	}
-	return nil, apiErrorf(http.StatusConflict, "the sandbox %q is held by the host %s; ask there", id, rec.Owner)
+	return nil, &elsewhereError{id, rec.Owner}
+}
+
+// boxCaller is a sandbox whose tools can be called, wherever it is.
+type boxCaller interface {
+	CallTool(ctx context.Context, name string, arguments jsontext.Value, o *worker.CallOptions) (*mcp.CallToolResult, error)
+}
+
+// peerBox is a sandbox that this daemon or another holds. A call follows it when it
+// moves.
+type peerBox struct {
+	calls *gateway.Calls
+	id    string
+}
+
+// CallTool implements boxCaller.
+func (b peerBox) CallTool(ctx context.Context, name string, arguments jsontext.Value, o *worker.CallOptions) (*mcp.CallToolResult, error) {
+	return b.calls.CallTool(ctx, b.id, name, arguments, o)
+}
+
+// caller finds a sandbox, here or at another daemon that can be reached.
+func (g *WorkerGateway) caller(ctx context.Context, id string) (boxCaller, error) {
+	s, err := g.Session(ctx, id)
+	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
+		return peerBox{g.calls, id}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if g.calls != nil {
+		return peerBox{g.calls, id}, nil
+	}
+	return s, nil
+}
+
+// release ends a sandbox in good order, here or there.
+func (g *WorkerGateway) release(ctx context.Context, id string, reason worker.Reason) (worker.Record, error) {
+	s, err := g.Session(ctx, id)
+	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
+		return g.calls.Release(ctx, id, reason)
+	}
+	if err != nil {
+		return worker.Record{}, err
+	}
+	return s.Release(ctx, reason)
+}
+
+// elsewhereError says which host holds a sandbox.
+type elsewhereError struct{ id, owner string }
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("the sandbox %q is held by the host %s; ask there", e.id, e.owner)
 }
 
 // overError says how a sandbox ended.
@@ -202,7 +258,7 @@ func sandboxProblem(err error) error {
 		status = http.StatusBadRequest
 	case errors.Is(err, worker.ErrUnknownSession):
 		status = http.StatusNotFound
-	case errors.As(err, new(*SandboxExistsError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):
+	case errors.As(err, new(*SandboxExistsError)), errors.As(err, new(*elsewhereError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):
 		status = http.StatusConflict
 	case errors.Is(err, ErrTooManySandboxes), errors.Is(err, worker.ErrBusy):
 		status = http.StatusTooManyRequests

@@ -1,9 +1,13 @@
 package app
 
 import (
+	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/testserver"
@@ -36,4 +40,55 @@ func TestGatewaysShareRecords(t *testing.T) {
 	if info, err := there.Show(t.Context(), "one"); err != nil || info.State != worker.StateRunning || len(info.Audit) == 0 {
 		t.Errorf("%+v, %v", info, err)
 	}
+}
+
+// Daemons that share their keys, and know where the others are, use each other's
+// sandboxes: a command goes to the one that holds it, and so does the release.
+func TestGatewaysUseEachOther(t *testing.T) {
+	t.Parallel()
+	dsn := testserver.PostgreSQL(t).Database(t)
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	shared := func(c *config.Config) {
+		c.Feed.Store, c.Gateway.KeyFile = dsn, keys
+		c.Gateway.Listen = freeAddress(t)
+		c.Gateway.Address = "http://" + c.Gateway.Listen
+	}
+	dir := t.TempDir()
+	here, _ := testGateway(t, t.TempDir(), shared)
+	there, _ := testGateway(t, dir, shared)
+	held := mustStart(t, here, "one", "slow")
+	s := serveWith(t, testAgents(t, dir), dir, there)
+	box, err := there.caller(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := box.CallTool(t.Context(), "exec", jsontext.Value(`{"command":"ls"}`), nil)
+	if err != nil || textsOf(res) != "ls in one" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	// Whoever comes to a peer's way in without a gateway's token is sent away.
+	if status, body := s.ask("POST", "/v1/peers/sessions/one/record", "{}"); status != http.StatusUnauthorized || strings.Contains(body, "running") {
+		t.Errorf("the API's token at a peer's way in: %d %s", status, body)
+	}
+	if status, body := s.ask("POST", "/v1/sandboxes/one/kill", "{}"); status != http.StatusConflict || !strings.Contains(body, here.owner) {
+		t.Errorf("kill: %d %s", status, body)
+	}
+	status, body := s.ask("POST", "/v1/sandboxes/one/release", "{}")
+	if status != http.StatusOK || !strings.Contains(body, `"state":"released"`) || !strings.Contains(body, `"reported":true`) {
+		t.Errorf("release: %d %s", status, body)
+	}
+	if rec := held.Record(); rec.State != worker.StateReleased {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// freeAddress is one that nobody listens at.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/ossicle/ossicle/worker"
 )
 
 const (
@@ -44,7 +42,7 @@ type ExecError struct{ Reason string } // from the sandbox, quoted
 func (e *ExecError) Error() string { return "run command in sandbox: " + e.Reason }
 
 // callExec calls the tool exec once.
-func callExec(ctx context.Context, s *worker.Session, arguments map[string]any, longest time.Duration) (a execAnswer, err error) {
+func callExec(ctx context.Context, s boxCaller, arguments map[string]any, longest time.Duration) (a execAnswer, err error) {
 	text, err := json.Marshal(arguments)
 	if err != nil {
 		return a, fmt.Errorf("write command: %w", err)
@@ -77,7 +75,7 @@ func said(answer *mcp.CallToolResult) string {
 
 // sandboxJob is a command in a sandbox that somebody follows.
 type sandboxJob struct {
-	session *worker.Session
+	session boxCaller
 	timeout time.Duration
 	// begun is told the job's name; nil is nobody.
 	begun func(id string) error

@@ -240,6 +240,10 @@ type Gateway struct {
 	Listen string `yaml:"listen"`
 	// PublicURL is what workers of other machines dial: wss://HOST/v1/worker.
 	PublicURL string `yaml:"public_url"`
+	// Address is where the other daemons of a shared store reach this one for the
+	// sandboxes that it holds: http://HOST:PORT of Listen or of the API. Empty is
+	// nowhere.
+	Address string `yaml:"address"`
 	// KeyFile holds the keys that sign tokens. Empty is one in the data directory,
 	// which is rotated; a given one is shared, and others rotate it.
 	KeyFile string        `yaml:"key_file"`
@@ -294,6 +298,11 @@ func (g *Gateway) check() error {
 		loopback := ok && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback())
 		// Workers refuse to send a token in the clear (CON-4).
 		need(ok && (u.Scheme == "wss" || u.Scheme == "ws" && loopback), "public_url %q: use wss://HOST/v1/worker; ws:// is for loopback alone", g.PublicURL)
+	}
+	if g.Address != "" {
+		u, err := url.Parse(g.Address)
+		need(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.Path == "", "address %q: use http://HOST:PORT", g.Address)
+		need(g.KeyFile != "", "address: daemons that use each other's sandboxes share a key_file")
 	}
 	need(g.KeyFile == "" || filepath.IsAbs(g.KeyFile), "key_file %q: use an absolute path", g.KeyFile)
 	need(g.Rotate == 0 || g.Rotate >= time.Hour, "rotate %s: use an hour or more", g.Rotate)

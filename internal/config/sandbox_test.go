@@ -102,6 +102,8 @@ func TestSandboxMistakes(t *testing.T) {
 		{"agent without", "profiles: {p: {agent: [x], sandbox: heavy}}", `there is no kind "heavy"; there are light`},
 		{"clear text", "gateway: {public_url: 'ws://gw.example/v1/worker'}", "public_url"},
 		{"listen", "gateway: {listen: 'unix:relative'}", "absolute"},
+		{"address", "gateway: {address: 'gw:1', key_file: /k}", "address"},
+		{"address without keys", "gateway: {address: 'http://gw:1'}", "share a key_file"},
 		{"key", "gateway: {key_file: here}", "key_file"},
 	} {
 		path := write(t, tc.text+"\n")

@@ -15,6 +15,9 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
+// PeersPath is where gateways use each other's sessions, with POST.
+const PeersPath = peersPath + "{session}/{verb}"
+
 const (
 	peersPath = "/v1/peers/sessions/"
 	// maxAnswer bounds a request and an answer between gateways, in bytes.
@@ -121,7 +124,7 @@ type flight struct {
 // Mount adds the routes on which other gateways use the sessions of the host. They
 // authenticate by tokens of the gateways' own key and by nothing else.
 func (c *Calls) Mount(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+peersPath+"{session}/{verb}", c.serve)
+	mux.HandleFunc("POST "+PeersPath, c.serve)
 }
 
 func (c *Calls) serve(w http.ResponseWriter, r *http.Request) {
