@@ -6,7 +6,6 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
-	"strconv"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -35,13 +34,11 @@ func RunWorker(ctx context.Context, lookup func(string) (string, bool), o Worker
 		tier = sandbox.Tier(v)
 	}
 	temp, _ := lookup("TMPDIR")
-	processes := 0
-	if v, ok := lookup(sandbox.EnvProcesses); ok && v != "" {
-		if processes, err = strconv.Atoi(v); err != nil || processes <= 0 {
-			return worker.Exit{Code: worker.ExitConfig, Reason: sandbox.EnvProcesses + " is not a number of processes"}
-		}
+	limits, err := sandbox.ReadLimits(lookup)
+	if err != nil {
+		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}
-	commands, err := sandbox.ShellOptions(tier, dir, temp, processes)
+	commands, err := sandbox.ShellOptions(tier, dir, temp, limits)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}

@@ -219,7 +219,7 @@ func (l *Local) command(b *box, s Spec, token string) (args, env []string, err e
 	}
 	limits := []string{"prlimit", "--core=0", "--nofile=1024"}
 	if l.probe.Memory == "rlimit" {
-		limits = append(limits, fmt.Sprintf("--data=%d", l.o.Memory))
+		vars[EnvMemory] = strconv.FormatInt(l.o.Memory, 10)
 	}
 	if l.probe.Tier == Bubblewrap {
 		vars[EnvProcesses] = strconv.Itoa(l.o.Processes)

@@ -25,7 +25,7 @@ func NewLocal(context.Context, string, string, []string, *LocalOptions) (*Local,
 }
 
 // ShellOptions needs Linux; the error wraps ErrNoSandbox.
-func ShellOptions(Tier, string, string, int) (tools.Options, error) {
+func ShellOptions(Tier, string, string, Limits) (tools.Options, error) {
 	return tools.Options{}, notHere()
 }
 

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,8 +47,12 @@ func runWorker(tier sandbox.Tier) int {
 		return int(worker.ExitConfig)
 	}
 	dir := os.Getenv(sandbox.EnvWorkspace)
-	processes, _ := strconv.Atoi(os.Getenv(sandbox.EnvProcesses))
-	commands, err := sandbox.ShellOptions(tier, dir, os.Getenv("TMPDIR"), processes)
+	limits, err := sandbox.ReadLimits(os.LookupEnv)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return int(worker.ExitConfig)
+	}
+	commands, err := sandbox.ShellOptions(tier, dir, os.Getenv("TMPDIR"), limits)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return int(worker.ExitConfig)
@@ -550,6 +553,31 @@ func TestFailsClosed(t *testing.T) {
 	for _, bad := range []struct{ dir, socket, program string }{{"rel", "/s", "/p"}, {"/d", "s", "/p"}, {"/d", "/s", "p"}} {
 		if _, err := sandbox.NewLocal(t.Context(), bad.dir, bad.socket, []string{bad.program}, &sandbox.LocalOptions{AllowPlain: true}); err == nil {
 			t.Errorf("%+v was taken", bad)
+		}
+	}
+}
+
+// Limits that are none are no reason to go without.
+func TestReadLimits(t *testing.T) {
+	t.Parallel()
+	read := func(processes, memory string) (sandbox.Limits, error) {
+		return sandbox.ReadLimits(func(name string) (string, bool) {
+			v := map[string]string{sandbox.EnvProcesses: processes, sandbox.EnvMemory: memory}[name]
+			return v, v != ""
+		})
+	}
+	if got, err := read("64", "1073741824"); err != nil || got != (sandbox.Limits{Processes: 64, Memory: 1 << 30}) {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := read("", ""); err != nil || got != (sandbox.Limits{}) {
+		t.Errorf("%+v %v", got, err)
+	}
+	for _, bad := range []string{"0", "-1", "many", "1e3", "99999999999999999999"} {
+		if _, err := read(bad, ""); err == nil {
+			t.Errorf("%s processes", bad)
+		}
+		if _, err := read("", bad); err == nil {
+			t.Errorf("%s bytes", bad)
 		}
 	}
 }

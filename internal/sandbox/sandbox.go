@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 
 	"github.com/ossicle/ossicle/worker"
 )
@@ -24,7 +25,8 @@ const (
 const (
 	EnvTier      = "OSSICLE_SANDBOX"
 	EnvWorkspace = "OSSICLE_WORKSPACE"
-	EnvProcesses = "OSSICLE_PROCESSES" // for each command, with all others of its user
+	EnvProcesses = "OSSICLE_PROCESSES" // see Limits
+	EnvMemory    = "OSSICLE_MEMORY"
 )
 
 // Tier is how well a sandbox keeps what is in it.
@@ -95,6 +97,35 @@ func (e Exit) String() string {
 		text += "; the sandbox had run out of memory"
 	}
 	return text
+}
+
+// Limits bound the commands of a worker, and not the worker. Zero bounds nothing.
+type Limits struct {
+	Processes int   // of a command with all others of its user
+	Memory    int64 // of each process, in bytes
+}
+
+// ReadLimits reads the limits that a driver has set for a worker through lookup,
+// for instance os.LookupEnv.
+func ReadLimits(lookup func(string) (string, bool)) (l Limits, err error) {
+	for _, v := range []struct {
+		name string
+		set  func(int64)
+	}{
+		{EnvProcesses, func(n int64) { l.Processes = int(n) }},
+		{EnvMemory, func(n int64) { l.Memory = n }},
+	} {
+		text, ok := lookup(v.name)
+		if !ok || text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n <= 0 {
+			return Limits{}, fmt.Errorf("read limits: %s is not a positive number", v.name)
+		}
+		v.set(n)
+	}
+	return l, nil
 }
 
 // Spec is a sandbox to make.

@@ -13,15 +13,14 @@ import (
 // from the worker, its token and its connection. workspace is what commands work
 // on, temp a directory for their temporary files or empty. A worker that cannot
 // keep its tier gets an error and must not run: the error wraps ErrNoSandbox.
-// processes is what EnvProcesses says; 0 bounds nothing.
-func ShellOptions(t Tier, workspace, temp string, processes int) (tools.Options, error) {
+func ShellOptions(t Tier, workspace, temp string, limits Limits) (tools.Options, error) {
 	switch t {
 	case Bubblewrap:
-		return tools.Options{Wrap: append(wrap(), limited(processes)...)}, nil
+		return tools.Options{Wrap: append(wrap(), limits.wrap()...)}, nil
 	case Landlock:
-		return landlocked(workspace, temp, processes)
+		return landlocked(workspace, temp, limits)
 	case Plain:
-		return tools.Options{Wrap: limited(processes)}, nil
+		return tools.Options{Wrap: limits.wrap()}, nil
 	}
 	return tools.Options{}, fmt.Errorf("%w: there is no tier %.40q", ErrNoSandbox, t)
 }
@@ -31,16 +30,22 @@ func ShellOptions(t Tier, workspace, temp string, processes int) (tools.Options,
 // that.
 const spare = 64
 
-// limited runs a command with a limit of processes, which are counted for its
-// user.
-func limited(processes int) []string {
-	if processes <= 0 {
+// wrap runs a command within the limits.
+func (l Limits) wrap() []string {
+	args := []string{"prlimit"}
+	if l.Processes > 0 {
+		args = append(args, fmt.Sprintf("--nproc=%d", l.Processes))
+	}
+	if l.Memory > 0 {
+		args = append(args, fmt.Sprintf("--data=%d", l.Memory))
+	}
+	if len(args) == 1 {
 		return nil
 	}
-	return []string{"prlimit", fmt.Sprintf("--nproc=%d", processes), "--"}
+	return append(args, "--")
 }
 
-func landlocked(workspace, temp string, processes int) (tools.Options, error) {
+func landlocked(workspace, temp string, limits Limits) (tools.Options, error) {
 	if err := canLandlock(); err != nil {
 		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
@@ -52,7 +57,7 @@ func landlocked(workspace, temp string, processes int) (tools.Options, error) {
 	if err != nil {
 		return tools.Options{}, fmt.Errorf("%w: %w", ErrNoSandbox, err)
 	}
-	return tools.Options{Env: env, Wrap: limited(processes), Start: rules.start}, nil
+	return tools.Options{Env: env, Wrap: limits.wrap(), Start: rules.start}, nil
 }
 
 // canLandlock says what this kernel lacks for the tier; nil is nothing.
