@@ -159,7 +159,7 @@ func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error
 	if r, ok := d.auth.(httpserver.Rechecker); ok {
 		recheck = r.Recheck
 	}
-	if d.page, err = newPage(d.api, recheck, o.Logger); err != nil {
+	if d.page, err = newPage(d.api, o.Sandboxes, recheck, o.Logger); err != nil {
 		return nil, errors.Join(err, d.abandon(ctx))
 	}
 	d.routes = append(d.routes, d.page.routes()...)

@@ -86,6 +86,8 @@ type WorkerGateway struct {
 	o      GatewayOptions
 	log    *slog.Logger
 
+	changed bells // sandboxes are other than they were
+
 	owner     string
 	dir       string // of this process: the socket, and the drivers' files
 	socket    string
@@ -246,7 +248,7 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 		g.store = &worker.Memory{}
 	}
 	g.host = worker.NewHost(g.tokens, g.store, &worker.HostOptions{
-		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Addr: g.config.Gateway.Address, Audit: g.trail, Sandboxes: g, Observe: g.o.Observe,
+		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Addr: g.config.Gateway.Address, Audit: g.trail, Sandboxes: g, Observe: g.observe,
 	})
 	g.down.push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
 	if g.o.Shared && g.config.Gateway.KeyFile != "" {
@@ -436,6 +438,7 @@ func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*w
 		return nil, err
 	}
 	defer g.leave()
+	defer g.changed.ring("")
 	d, err := g.driver(ctx, &p)
 	if err != nil {
 		return nil, err

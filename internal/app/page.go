@@ -22,6 +22,7 @@ const pageRead = 5 * time.Second
 type page struct {
 	agents *Agents
 	api    *sessionAPI
+	boxes  *WorkerGateway // nil: this process has none
 	live   *pageserver.Server
 	files  *ui.Page
 	log    *slog.Logger
@@ -47,14 +48,15 @@ type openTopic struct {
 	stop  context.CancelFunc
 }
 
-// newPage makes the page of what api serves. Recheck asks whether a token still
+// newPage makes the page of what api serves, and of the sandboxes of boxes, which
+// may be nil. Recheck asks whether a token still
 // stands; nil means that none is revoked. The caller shuts it down.
-func newPage(api *sessionAPI, recheck func(context.Context, *access.Principal) error, log *slog.Logger) (*page, error) {
+func newPage(api *sessionAPI, boxes *WorkerGateway, recheck func(context.Context, *access.Principal) error, log *slog.Logger) (*page, error) {
 	files, err := ui.New()
 	if err != nil {
 		return nil, err
 	}
-	p := &page{agents: api.agents, api: api, files: files, log: log, open: map[pageserver.Topic]*openTopic{}}
+	p := &page{agents: api.agents, api: api, boxes: boxes, files: files, log: log, open: map[pageserver.Topic]*openTopic{}}
 	p.live = pageserver.New(p, &pageserver.Options{Recheck: recheck, Logger: log})
 	return p, nil
 }
@@ -165,7 +167,11 @@ func (p *page) topic(name pageserver.Topic) (pageTopic, error) {
 		return newInboxTopic(p), nil
 	case pageserver.Signals:
 		return newSignalsTopic(p, name), nil
-	case pageserver.Sandboxes, pageserver.Terminal:
+	case pageserver.Sandboxes:
+		if p.boxes != nil {
+			return newSandboxesTopic(p, p.boxes), nil
+		}
+	case pageserver.Terminal:
 	}
 	return nil, pageserver.Errorf(pageserver.CodeUnavailable, "this process has no %s", name.Kind)
 }

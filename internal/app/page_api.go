@@ -96,7 +96,7 @@ func (p *page) describe(r *http.Request) (any, error) {
 	if who, known := httpserver.PrincipalOf(r.Context()); known {
 		info.Principal = pageOwner{who.Name, who.Rights.Session("*")}
 	}
-	info.Features = pageFeatures{Feed: p.agents.feed != nil, Signals: info.Principal.All}
+	info.Features = pageFeatures{Feed: p.agents.feed != nil, Signals: info.Principal.All, Sandboxes: info.Principal.All && p.boxes != nil}
 	if !info.Principal.All { // profiles are for whoever may start a session
 		return info, nil
 	}

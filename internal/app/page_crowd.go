@@ -21,7 +21,7 @@ const (
 type crowd struct {
 	name  pageserver.Topic
 	log   *slog.Logger
-	calls chan func()
+	calls chan func(run context.Context)
 	over  chan struct{} // closed when run has returned
 	look  chan struct{} // holds a token when something outside has changed
 
@@ -31,19 +31,19 @@ type crowd struct {
 
 func newCrowd(p *page, name pageserver.Topic) crowd {
 	return crowd{
-		name: name, log: p.log, calls: make(chan func()), over: make(chan struct{}), look: make(chan struct{}, 1),
+		name: name, log: p.log, calls: make(chan func(context.Context)), over: make(chan struct{}), look: make(chan struct{}, 1),
 		streams: map[*pageserver.Stream]struct{}{},
 	}
 }
 
 // admit has state run in the topic's goroutine, and lets the stream in behind it:
 // what is pushed later is what comes after that state.
-func (c *crowd) admit(ctx context.Context, to *pageserver.Stream, state func() (any, error)) (err error) {
+func (c *crowd) admit(ctx context.Context, to *pageserver.Stream, state func(run context.Context) (any, error)) (err error) {
 	done := make(chan struct{})
-	enter := func() {
+	enter := func(run context.Context) {
 		defer close(done)
 		var v any
-		if v, err = state(); err == nil {
+		if v, err = state(run); err == nil {
 			err = to.Answer(v)
 		}
 		if err == nil {

@@ -67,7 +67,7 @@ func (t *inboxTopic) run(ctx context.Context) {
 		select {
 		case enter := <-t.calls:
 			t.flush(ctx)
-			enter()
+			enter(ctx)
 		case <-t.look:
 			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
 				t.timer.Reset(wait)
@@ -91,7 +91,7 @@ type inboxState struct {
 
 // join implements pageTopic.
 func (t *inboxTopic) join(ctx context.Context, to *pageserver.Stream) error {
-	return t.admit(ctx, to, func() (_ any, err error) {
+	return t.admit(ctx, to, func(context.Context) (_ any, err error) {
 		var s inboxState
 		ctx, cancel := context.WithTimeout(ctx, pageRead)
 		defer cancel()

@@ -111,7 +111,7 @@ func (t *sessionTopic) run(ctx context.Context) {
 		}
 		select {
 		case enter := <-t.calls:
-			enter()
+			enter(ctx)
 		case u, ok := <-updates:
 			if ok {
 				t.take(ctx, u)
@@ -133,7 +133,7 @@ func (t *sessionTopic) run(ctx context.Context) {
 
 // join implements pageTopic.
 func (t *sessionTopic) join(ctx context.Context, to *pageserver.Stream) error {
-	return t.admit(ctx, to, func() (any, error) { return t.state(ctx) })
+	return t.admit(ctx, to, func(context.Context) (any, error) { return t.state(ctx) })
 }
 
 // sessionState is what a subscription to a session begins with.
@@ -422,11 +422,11 @@ func (t *sessionTopic) flush(ctx context.Context) {
 		}
 		t.told = key
 	}
-	t.around(&info)
+	t.around(ctx)
 }
 
-// around tells of watches and of the inbox.
-func (t *sessionTopic) around(info *SessionInfo) {
+// around tells of watches and of the inbox, as they are after they were marked.
+func (t *sessionTopic) around(ctx context.Context) {
 	t.outside.Lock()
 	m := t.marked
 	due := m.watches || m.inbox
@@ -444,12 +444,20 @@ func (t *sessionTopic) around(info *SessionInfo) {
 			t.timer.Reset(wait)
 		}
 	default:
-		if m.watches {
-			t.push("session.watches", map[string]any{"watches": nonNil(info.Watches)}, "")
-		}
-		if m.inbox && info.Inbox != nil {
-			t.push("session.inbox", map[string]any{"inbox": info.Inbox}, "")
-		}
+		t.tellAround(ctx, m)
+	}
+}
+
+func (t *sessionTopic) tellAround(ctx context.Context, m marks) {
+	info, err := t.p.info(ctx, t.id)
+	if err != nil {
+		return // gone: that is told elsewhere
+	}
+	if m.watches {
+		t.push("session.watches", map[string]any{"watches": nonNil(info.Watches)}, "")
+	}
+	if m.inbox && info.Inbox != nil {
+		t.push("session.inbox", map[string]any{"inbox": info.Inbox}, "")
 	}
 }
 

@@ -56,7 +56,7 @@ func (t *sessionsTopic) run(ctx context.Context) {
 		select {
 		case enter := <-t.calls:
 			t.follow(follow)
-			enter()
+			enter(ctx)
 		case <-t.look:
 			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
 				t.timer.Reset(wait)
@@ -75,7 +75,7 @@ func (t *sessionsTopic) run(ctx context.Context) {
 
 // join implements pageTopic.
 func (t *sessionsTopic) join(ctx context.Context, to *pageserver.Stream) error {
-	return t.admit(ctx, to, func() (any, error) {
+	return t.admit(ctx, to, func(context.Context) (any, error) {
 		ctx, cancel := context.WithTimeout(ctx, pageRead)
 		defer cancel()
 		all, err := t.p.api.all(ctx, func(string) bool { return true })

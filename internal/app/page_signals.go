@@ -174,7 +174,7 @@ func (t *signalsTopic) run(ctx context.Context) {
 	for {
 		select {
 		case enter := <-t.calls:
-			enter()
+			enter(ctx)
 		case <-t.look:
 			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
 				t.timer.Reset(wait)
@@ -191,7 +191,7 @@ func (t *signalsTopic) run(ctx context.Context) {
 
 // join implements pageTopic.
 func (t *signalsTopic) join(ctx context.Context, to *pageserver.Stream) error {
-	return t.admit(ctx, to, func() (any, error) {
+	return t.admit(ctx, to, func(context.Context) (any, error) {
 		if err := t.open(ctx); err != nil {
 			return nil, err
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
+	"github.com/ossicle/ossicle/worker"
 )
 
 // as is the same daemon for somebody else.
@@ -536,6 +537,47 @@ func TestPageRestarts(t *testing.T) {
 	}
 }
 
+// Sandboxes on the page, from their start to how they end.
+func TestPageSandboxes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := testAgents(t, dir)
+	g, _ := testGateway(t, dir, nil)
+	s := serveWith(t, a, dir, g)
+	mustStart(t, g, "before", "slow")
+	page := s.tab()
+	list := decode[struct{ Sandboxes []SandboxInfo }](t, page.subscribe("sandboxes").Result)
+	if len(list.Sandboxes) != 1 || list.Sandboxes[0].ID != "before" || list.Sandboxes[0].State != worker.StateRunning {
+		t.Errorf("at first: %+v", list)
+	}
+	if info := decode[pageInfo](t, []byte(second(s.ask(http.MethodGet, "/v1/page", "")))); !info.Features.Sandboxes {
+		t.Errorf("features %+v", info.Features)
+	}
+	state := func(id string, want worker.State) {
+		t.Helper()
+		page.until(func(m tabMessage) bool {
+			c := decode[struct{ Sandbox SandboxInfo }](t, m.Data).Sandbox
+			return m.Action == "sandboxes.changed" && c.ID == id && c.State == want
+		})
+	}
+	one := mustStart(t, g, "one", "slow")
+	state("one", worker.StateRunning)
+	if _, err := one.Release(t.Context(), worker.ReasonExplicit); err != nil {
+		t.Fatal(err)
+	}
+	state("one", worker.StateReleased)
+	if m := page.ask("unsubscribe", map[string]any{"topic": "sandboxes"}, nil); m.Error != nil {
+		t.Errorf("%+v", m)
+	}
+	if list = decode[struct{ Sandboxes []SandboxInfo }](t, page.subscribe("sandboxes").Result); len(list.Sandboxes) != 1 {
+		t.Errorf("again: %+v", list)
+	}
+	none := serve(t, testAgents(t, t.TempDir()), t.TempDir(), "")
+	if m := none.tab().subscribe("sandboxes"); m.Error == nil || m.Error.Code != pageserver.CodeUnavailable {
+		t.Errorf("without a gateway: %+v", m)
+	}
+}
+
 // Diagnostics go to the session that they name, and are of this process.
 //
 // A-21.
@@ -615,12 +657,12 @@ func TestPageTellsNoSecrets(t *testing.T) {
 	if m := page.subscribe("session:a"); m.Error == nil { // it is subscribed to
 		t.Errorf("%+v", m)
 	}
-	said := page.raw.String()
 	for _, action := range []string{"sessions.changed", "session.changed", "session.mcp_status_updated", "session.entries"} {
-		if !strings.Contains(said, `"action":"`+action+`"`) {
-			t.Errorf("nothing came as %s", action)
+		for !strings.Contains(page.raw.String(), `"action":"`+action+`"`) {
+			page.read()
 		}
 	}
+	said := page.raw.String()
 	for _, path := range []string{"/v1/page", "/v1/sessions", "/v1/sessions/a", "/v1/sessions/a/watches", "/v1/sessions/a/attachments", "/v1/inbox", "/v1/inbox/agents"} {
 		status, body := s.ask(http.MethodGet, path, "")
 		if status != http.StatusOK {
