@@ -273,6 +273,7 @@ func (s *Session) reset(ctx context.Context) {
 	s.mu.Lock()
 	s.meta.Conversation, s.told = "", ""
 	s.engine.info, s.engine.spent, s.engine.restarts = Info{}, false, nil
+	s.engine.warm = s.opts.Warm
 	clear(s.tools)
 	s.busy = busy{}
 	s.mu.Unlock()

@@ -54,7 +54,8 @@ type Options struct {
 	// the application closes it when saved watches have been restored.
 	Ready     <-chan struct{}
 	ReadyWait time.Duration
-	// Warm starts the agent with the session and not with the first turn.
+	// Warm starts the agent with the session, and after a reset, and not with the
+	// first turn.
 	Warm bool
 
 	// MCPServers is asked before every start of the agent, so that each attempt

@@ -51,3 +51,18 @@ func TestScreenHoldsTurns(t *testing.T) {
 		}
 	})
 }
+
+// An agent that is there before its first turn is there after a reset too.
+func TestWarmAfterReset(t *testing.T) {
+	t.Parallel()
+	play(t, agenttest.New(), &agent.Options{Warm: true}, func(t *testing.T, s *stage) {
+		s.idle()
+		if err := s.Reset(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.idle()
+		if got := len(s.agent.Starts()); got != 2 || len(s.prompts()) != 0 {
+			t.Errorf("%d starts, prompts %q", got, s.prompts())
+		}
+	})
+}
