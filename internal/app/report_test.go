@@ -528,3 +528,27 @@ func TestChangesAreToldInOrder(t *testing.T) {
 		t.Errorf("told %d times, %d of them after the stop", n, n-was)
 	}
 }
+
+// A decision says what it rests on: what the agent says, or nothing that it says.
+//
+//
+func TestDecisionsAsEvidence(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for d, want := range map[agent.Injected]evidence.Detail{
+		{Server: "m", Transport: "http"}:                                        {Transport: evidence.HTTP, Capability: evidence.Advertised},
+		{Server: "m", Transport: "stdio", Assumed: true}:                        {Transport: evidence.Stdio, Capability: evidence.Assumed},
+		{Server: "m", Reason: "sse_unsupported"}:                                {Reason: evidence.ReasonUnsupportedAdvertised, Capability: evidence.Advertised},
+		{Server: "m", Reason: "http_unsupported", Assumed: true}:                {Reason: evidence.ReasonUnsupportedAssumed, Capability: evidence.Assumed},
+		{Server: "m", Reason: "duplicate_name"}:                                 {Reason: evidence.ReasonDuplicateName},
+		{Server: "m", Reason: string(evidence.ReasonNoStrategy), Assumed: true}: {Reason: evidence.ReasonNoStrategy},
+	} {
+		kind := evidence.ServerDelivered
+		if d.Transport == "" {
+			kind = evidence.ServerFiltered
+		}
+		if diff := cmp.Diff(evidence.Evidence{Server: "m", Kind: kind, OccurredAt: now, Detail: want}, Decided(d, now)); diff != "" {
+			t.Errorf("%+v: %s", d, diff)
+		}
+	}
+}
