@@ -52,6 +52,7 @@ export function App() {
 
 function Connected({ onRefused, onLeave }: { onRefused: () => void; onLeave: () => void }) {
   const [info, setInfo] = useState<PageInfo | null>(null);
+  const [first, setFirst] = useState("");
   const { api, live } = useMemo(() => {
     const made = new Api(storedTokens());
     return { api: made, live: new Live(dialer(made)) };
@@ -78,7 +79,11 @@ function Connected({ onRefused, onLeave }: { onRefused: () => void; onLeave: () 
     const load = (): void => {
       if (live.status !== "live") return;
       api.ask<PageInfo>("GET", "/v1/page").then(
-        (i) => !over && setInfo(i),
+        (i) => {
+          if (over) return;
+          setInfo(i);
+          setFirst((f) => f || (i.version ?? ""));
+        },
         () => undefined,
       );
     };
@@ -89,7 +94,8 @@ function Connected({ onRefused, onLeave }: { onRefused: () => void; onLeave: () 
       off();
     };
   }, [api, live]);
-  const page = useMemo(() => ({ api, live, info, leave: onLeave }), [api, live, info, onLeave]);
+  const stale = first !== "" && (info?.version ?? "") !== first;
+  const page = useMemo(() => ({ api, live, info, stale, leave: onLeave }), [api, live, info, stale, onLeave]);
   return (
     <PageContext value={page}>
       <Shell />

@@ -5,7 +5,8 @@ import type { Place } from "./route";
 import { href, places, useRoute } from "./route";
 import type { Theme } from "./theme";
 import { applyTheme, storedTheme, themes } from "./theme";
-import { IconButton } from "./ui/Button";
+import { Boundary } from "./ui/Boundary";
+import { Button, IconButton } from "./ui/Button";
 import { Icon } from "./ui/Icon";
 import { SessionsView } from "./views/SessionsView";
 
@@ -26,6 +27,7 @@ const titles: Record<Place, string> = {
 
 export function Shell() {
   const route = useRoute();
+  const { stale } = usePage();
   useEffect(() => {
     document.title = (route.id ? route.id + " · " : "") + titles[route.place] + " · ossicle";
   }, [route]);
@@ -61,9 +63,17 @@ export function Shell() {
         </div>
       </nav>
       <main id="main">
-        <Suspense fallback={<p className="note" role="status">Loading…</p>}>
-          <Body place={route.place} id={route.id} />
-        </Suspense>
+        {stale && (
+          <p className="note amber row flow" role="status">
+            <span className="grow">The daemon was updated since this page was loaded.</span>
+            <Button onClick={() => location.reload()}>Load it again</Button>
+          </p>
+        )}
+        <Boundary of={route.place + "/" + route.id}>
+          <Suspense fallback={<p className="note" role="status">Loading…</p>}>
+            <Body place={route.place} id={route.id} />
+          </Suspense>
+        </Boundary>
       </main>
     </div>
   );

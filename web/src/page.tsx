@@ -10,6 +10,7 @@ export interface Page {
   api: Api;
   live: Live;
   info: PageInfo | null;
+  stale: boolean; // the daemon is another version than when the page was loaded
   leave: () => void; // forgets the token
 }
 

@@ -22,7 +22,7 @@ const report = {
           reason_code: canary, summary: `GET https://mcp.example/${canary}?k=${canary} api_key=${canary} sk-${canary}${canary}`,
           headers: { Authorization: canary }, args: [canary], env: { K: canary }, last_tool: canary, connection_id: canary,
           tool_catalogue: { tools: [{ name: canary, description: canary, input_schema: { x: canary } }] },
-          steps: { server_delivered: { at, summary: canary, target: canary }, [canary]: { at: canary } },
+          steps: { server_delivered: { at, summary: canary, target: canary }, [canary]: { at } },
           endpoint_test: { tested_at: at, succeeded: false, reason_code: "timeout", summary: `token ${canary}`, body: canary },
           client: { name: "codex", version: "1", era: canary },
         },

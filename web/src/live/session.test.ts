@@ -102,7 +102,7 @@ test("of a live and a hydrated report the newer counts", () => {
 test("a report of another session is refused, however it comes", () => {
   let s = start({ history: report("two", "foreign", at) });
   expect(s.report).toBeNull();
-  s = room.pushes(s, [mcp("two", report("two", "foreign", at)), mcp("one", report("two", "mixed", at))]);
+  s = room.pushes(s, [mcp("two", report("two", "foreign", at)), mcp("one", report("two", "mixed", at)), mcp("two", report("one", "misaddressed", at))]);
   expect(s.report).toBeNull();
   s = room.pushes(s, [{ action: "session.changed", data: { session: info("two") } }]);
   expect(s.info?.meta.id).toBe("one");

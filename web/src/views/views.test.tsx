@@ -7,6 +7,7 @@ import { Api } from "../live/api";
 import { Live } from "../live/live";
 import type { Entry } from "../live/wire";
 import { PageContext } from "../page";
+import { Boundary } from "../ui/Boundary";
 import { SafeText, fences } from "../ui/SafeText";
 import { Asked } from "./Asked";
 import { EntryRow } from "./EntryRow";
@@ -18,7 +19,7 @@ const hostile = '<img src=x onerror=alert(1)><script>alert(1)</script> [a](javas
 function page() {
   const api = new Api({ get: () => "t", set: () => undefined });
   const live = new Live(() => Promise.reject(new Error("none")));
-  return { api, live, info: null, leave: () => undefined };
+  return { api, live, info: null, stale: false, leave: () => undefined };
 }
 
 const entry = (kind: string, extra: Partial<Entry> = {}): Entry => ({ seq: 1, time: at, kind, text: hostile, title: hostile, description: hostile, input: { x: hostile }, error: hostile, ...extra });
@@ -101,4 +102,24 @@ test("a row of the report has words, steps and no invention", () => {
   expect(row.textContent).toContain("brand_new_code");
   expect(within(row).getByText(/Agent connected/).textContent).toContain("not seen");
   expect(row.querySelectorAll("img, script, a")).toHaveLength(0);
+});
+
+test("a view that fails leaves the rest, and another one gets its chance", () => {
+  const quiet = vi.spyOn(console, "error").mockImplementation(() => undefined);
+  const Broken = (): never => {
+    throw new Error("chunk is gone");
+  };
+  const { rerender } = render(
+    <Boundary of="a">
+      <Broken />
+    </Boundary>,
+  );
+  expect(screen.getByText("chunk is gone")).toBeTruthy();
+  rerender(
+    <Boundary of="b">
+      <p>well</p>
+    </Boundary>,
+  );
+  expect(screen.getByText("well")).toBeTruthy();
+  quiet.mockRestore();
 });
