@@ -29,6 +29,9 @@ const (
 	saveTime   = 5 * time.Second // one write
 	firstPause = time.Second     // after a write that failed
 	maxPause   = time.Minute
+	// pace is the least time between two writes, and between two changes that are
+	// told: an agent that calls tools all the time costs ten a second.
+	pace = 100 * time.Millisecond
 )
 
 // Store keeps one report for each session.
@@ -216,9 +219,16 @@ func (l *Ledger) run() {
 		<-retry.C
 	}
 	defer retry.Stop()
-	for {
+	quiet := time.NewTimer(pace)
+	defer quiet.Stop()
+	for dirty := l.dirty; ; {
 		select {
-		case <-l.dirty:
+		case <-quiet.C:
+			dirty = l.dirty
+			continue
+		case <-dirty:
+			dirty = nil
+			quiet.Reset(pace)
 			if l.o.Changed != nil {
 				l.o.Changed(l.Report())
 			}

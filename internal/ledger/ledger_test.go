@@ -276,3 +276,36 @@ func TestChanged(t *testing.T) {
 	}
 	closeLedger(t, l)
 }
+
+// A change is told and written down at once, and many of them are few writes,
+// however fast they come: the newest is among them.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, told := &memory{}, 0
+		l := ledger.Open(t.Context(), m, "s", &ledger.Options{Changed: func(attach.Report) { told++ }})
+		a := begin(t, l, "x")
+		time.Sleep(time.Second)
+		a.Take(listed("first"))
+		synctest.Wait()
+		if r := m.report(t, "s"); len(r.CurrentAttempt().Servers) != 1 {
+			t.Errorf("not at once: %+v", r)
+		}
+		saves, began := m.saves, told
+		for range 1000 {
+			a.Take(listed("m"))
+			time.Sleep(time.Millisecond)
+		}
+		last := listed("last")
+		a.Take(last)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := m.saves - saves; n > 12 || told-began > 12 {
+			t.Errorf("%d writes, told %d times", n, told-began)
+		}
+		if r := m.report(t, "s"); r.CurrentAttempt().Server("last") == nil {
+			t.Errorf("the last is not on disk: %+v", r)
+		}
+		closeLedger(t, l)
+	})
+}
