@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+
+	"github.com/ossicle/ossicle/agent"
 )
 
 const notFound = http.StatusNotFound
@@ -13,20 +15,30 @@ const notFound = http.StatusNotFound
 func (p *page) info(ctx context.Context, id string) (SessionInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, pageRead)
 	defer cancel()
-	var info SessionInfo
+	info, err := p.brief(ctx, id)
+	if err != nil {
+		return SessionInfo{}, err
+	}
 	if one := p.agents.Agent(id); one != nil {
-		info = SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watches: one.Client.Watches.List(), Asked: one.Session.Questions()}
-		slices.SortFunc(info.Asked, byID)
-	} else {
-		m, err := p.api.meta(ctx, id)
-		if err != nil {
-			return SessionInfo{}, err
-		}
-		info = p.api.info(m)
+		info.Watches = one.Client.Watches.List()
 	}
 	if status, err := p.agents.Inbox.Status(ctx, id); err == nil {
 		info.Inbox = &status
 	}
+	return info, nil
+}
+
+// brief is a session without what is around it. Of one that runs here it asks no
+// store.
+func (p *page) brief(ctx context.Context, id string) (SessionInfo, error) {
+	one := p.agents.Agent(id)
+	if one == nil {
+		m, err := p.api.meta(ctx, id)
+		return p.api.info(m), err
+	}
+	info := p.api.info(agent.Meta{ID: id})
+	info.Asked = one.Session.Questions()
+	slices.SortFunc(info.Asked, byID)
 	return info, nil
 }
 

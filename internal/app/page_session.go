@@ -407,22 +407,30 @@ func (t *sessionTopic) looked(ctx context.Context) {
 // of the session, and less often what is around it.
 func (t *sessionTopic) flush(ctx context.Context) {
 	t.say()
-	info, err := t.p.info(ctx, t.id)
+	t.tellState(ctx)
+	t.around(ctx)
+}
+
+// tellState tells of the session itself, if it is other than it was.
+func (t *sessionTopic) tellState(ctx context.Context) {
+	read, cancel := context.WithTimeout(ctx, pageRead)
+	defer cancel()
+	brief, err := t.p.brief(read, t.id)
 	if err != nil {
 		return // gone: that is told elsewhere
 	}
-	key, err := json.Marshal(struct {
-		agent.Status
-		Running bool             `json:"running"`
-		Asked   []agent.Question `json:"asked"`
-	}{info.Status, info.Running, info.Asked})
-	if err == nil && !bytes.Equal(key, t.told) {
-		if t.told != nil {
-			t.push("session.changed", map[string]SessionInfo{"session": info}, "")
-		}
-		t.told = key
+	now, err := json.Marshal(brief)
+	if err != nil || bytes.Equal(now, t.told) {
+		return
 	}
-	t.around(ctx)
+	first := t.told == nil
+	t.told = now
+	if first {
+		return // whoever comes has it
+	}
+	if info, err := t.p.info(ctx, t.id); err == nil {
+		t.push("session.changed", map[string]any{"session": info}, "")
+	}
 }
 
 // around tells of watches and of the inbox, as they are after they were marked.

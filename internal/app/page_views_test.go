@@ -62,8 +62,6 @@ func feeding(t *testing.T) (*Agents, *served, access.Store) {
 // A token with the right to some sessions sees these and no others, by every way:
 // the list, the inbox, a topic, a route; and what is not its own cannot be told from
 // what is not there.
-//
-//
 func TestPageRights(t *testing.T) {
 	t.Parallel()
 	a, s, tokens := feeding(t)
