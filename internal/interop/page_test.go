@@ -20,7 +20,7 @@ func pageDaemon(t *testing.T) *daemon {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, config, "profiles:\n  mock:\n    agent: ["+program+", mock-agent]\n    dir: "+t.TempDir()+"\n")
-	d := newDaemon(t, []string{"OSSICLE_MONTY=" + peer(t, "@pydantic", "monty-linux-x64-gnu", "monty")}, "--config", config)
+	d := newDaemon(t, []string{"OSSICLE_MONTY=" + peer(t, "@pydantic", "monty-linux-x64-gnu", "monty")}, "--config", config, "--worker-gateway")
 	for id, mode := range map[string]string{"one": "permission", "two": "eager"} {
 		servers := []map[string]any{
 			{"name": "memo", "command": program, "args": []string{"memo"}, "env": map[string]string{"MEMO_SECRET": pageCanary}, "attach": "both"},
@@ -64,7 +64,7 @@ func (d *daemon) browse(script string, env ...string) *child {
 
 // The page in a browser, against a daemon with agents: the token, the chat, the plug
 // as popover and as drawer, its actions, two sessions side by side, watches, the inbox,
-// the feed, signals, a terminal, and a daemon that dies. axe looks at every view, light and dark. The cases
+// the feed, signals, a terminal, sandboxes, and a daemon that dies. axe looks at every view, light and dark. The cases
 // are in web/e2e, each beside the requirements that it holds.
 //
 //
@@ -95,7 +95,7 @@ func TestPage(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if err := run.p.Wait(); err != nil || passed < 14 {
+	if err := run.p.Wait(); err != nil || passed < 15 {
 		t.Errorf("%d cases passed, %v: %s", passed, err, run.output())
 	}
 }

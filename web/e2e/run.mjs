@@ -6,7 +6,7 @@ import { launch } from "./browser.mjs";
 import { chat, life, terminal } from "./chat.mjs";
 import { again, entry } from "./entry.mjs";
 import { actions, apart, drawer, popover, rows } from "./plug.mjs";
-import { every, feed, signals, watch } from "./views.mjs";
+import { every, feed, signals, watch, workers } from "./views.mjs";
 
 const canary = process.env.OSSICLE_CANARY;
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -19,7 +19,7 @@ async function ask(word) {
 // Two at a time, since a browser mostly waits; the last one is alone.
 const chains = [
   { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart },
-  { every, life, feed, signals, terminal, watch },
+  { every, life, feed, signals, terminal, watch, workers },
 ];
 const alone = { again };
 

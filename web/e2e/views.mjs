@@ -115,3 +115,25 @@ export async function signals(_browser, ask) {
   await picture(page, "signals");
   await close(page);
 }
+
+/** A sandbox comes up, is used, is released, and says why it ended; another one is killed. */
+export async function workers() {
+  const page = await open(desktop, "#/workers");
+  await page.getByRole("heading", { name: "No sandboxes" }).waitFor();
+  for (const id of ["box-1", "box-2"]) await api("POST", "/v1/sandboxes", { id, wait: true });
+  const row = (id) => page.locator(".item").filter({ has: page.getByRole("heading", { name: id }) });
+  await row("box-1").getByText("Running", { exact: true }).waitFor();
+  assert.match(await row("box-1").innerText(), /Worked\s+\d+ s of/);
+  await fits(page, "workers");
+  await accessible(page, "workers");
+  await picture(page, "workers");
+  await row("box-1").getByRole("button", { name: "Release…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Release it" }).click();
+  await row("box-1").getByText("Released", { exact: true }).waitFor();
+  await row("box-1").getByText(/explicit/).first().waitFor();
+  await row("box-2").getByRole("button", { name: "Kill…" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Kill it" }).click();
+  await row("box-2").getByText(/^(Failed|Released)$/).waitFor();
+  assert.equal(await row("box-2").getByRole("button", { name: "Kill…" }).count(), 0);
+  await close(page);
+}

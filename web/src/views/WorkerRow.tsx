@@ -1,5 +1,5 @@
 import type { ReactNode } from "react";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { path } from "../live/api";
 import type { Sandbox } from "../live/sandboxes";
 import { ended, sandboxWords } from "../live/sandboxes";
@@ -16,6 +16,8 @@ import { Time } from "../ui/Time";
 export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
   const { api } = usePage();
   const [asking, setAsking] = useState<"release" | "kill" | null>(null);
+  // The age is that of the moment at which the row was told.
+  const heard = useMemo(() => (s.heartbeat_age_seconds === undefined ? undefined : new Date(Date.now() - s.heartbeat_age_seconds * 1000).toISOString()), [s]);
   const words = sandboxWords(s.state);
   const why = [s.failure ?? s.release, s.detail].filter(Boolean).join(": ");
   return (
@@ -38,7 +40,11 @@ export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
           <>
             <Clock name="Idle" seconds={s.idle_seconds} budget={s.idle_budget_seconds} />
             <Clock name="Worked" seconds={s.exec_seconds} budget={s.exec_budget_seconds} />
-            {s.heartbeat_age_seconds !== undefined && <Fact name="Last sign of life">{duration(s.heartbeat_age_seconds * 1000)} before this was told</Fact>}
+            {heard && (
+              <Fact name="Last sign of life">
+                <Time at={heard} />
+              </Fact>
+            )}
             {!!s.active_calls && <Fact name="Calls under way">{s.active_calls}</Fact>}
             {!!s.workspace_bytes && <Fact name="Files">{size(s.workspace_bytes)}</Fact>}
             {s.here === false && <Fact name="Held by">{s.owner ?? "another process"}</Fact>}
