@@ -20,6 +20,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	evidence "github.com/ossicle/ossicle/attach"
@@ -195,6 +196,17 @@ func canarySession(t *testing.T, a *Agents, c *canaries, id string) *Agent {
 	mcp.AddTool(server, &mcp.Tool{Name: "fail_third"}, func(_ context.Context, _ *mcp.CallToolRequest, q args) (*mcp.CallToolResult, any, error) {
 		return nil, nil, fmt.Errorf("cannot take %s, for %s", q.Text, result)
 	})
+	mcp.AddTool(server, &mcp.Tool{Name: "refuse_third"}, func(context.Context, *mcp.CallToolRequest, args) (*mcp.CallToolResult, any, error) {
+		return nil, nil, nil
+	})
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if call, ok := req.GetParams().(*mcp.CallToolParamsRaw); ok && call.Name == "refuse_third" {
+				return nil, &jsonrpc.Error{Code: -32602, Message: "cannot take " + string(call.Arguments) + " for " + result}
+			}
+			return next(ctx, method, req)
+		}
+	})
 	third := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil))
 	t.Cleanup(func() {
 		for s := range server.Sessions() {
@@ -227,8 +239,10 @@ func canarySession(t *testing.T, a *Agents, c *canaries, id string) *Agent {
 	mustSay(t, one, "SAY "+c.plant("content")+"\nhello "+c.plant("prompt"))
 	mustSay(t, one, `CALL say_third {"text":"`+c.plant("tool argument")+`"}`)
 	mustSay(t, one, `CALL fail_third {"text":"`+c.plant("tool argument of a failure")+`"}`)
+	mustSay(t, one, `CALL refuse_third {"text":"`+c.plant("tool argument of a refusal")+`"}`)
 	awaitReport(t, a, id, "what is to be seen", func(at evidence.Attempt) bool {
-		return is("web", evidence.Active)(at) && is("io", evidence.Active)(at) && is("broken", evidence.Failed)(at) && is("gone", evidence.Failed)(at) && !at.Server("web").LastUsedAt.IsZero()
+		return is("web", evidence.Active)(at) && is("io", evidence.Active)(at) && is("broken", evidence.Failed)(at) && is("gone", evidence.Failed)(at) &&
+			!at.Server("web").LastUsedAt.IsZero() && at.Server("web").Steps[evidence.RequestError].Tool == "refuse_third"
 	})
 	for _, s := range spec.Servers {
 		if _, err := a.TestEndpoint(t.Context(), id, s.Name); err != nil {
@@ -243,7 +257,12 @@ func canarySession(t *testing.T, a *Agents, c *canaries, id string) *Agent {
 	}
 	mustSay(t, one, "hello again")
 	// What an agent may answer with: all that it was given.
-	a.reports.find(id).current().failed(fmt.Errorf("invalid params: %+v", spec.Servers))
+	for _, place := range []string{"header", "password", "query", "argument", "server environment", "agent environment"} {
+		a.reports.find(id).current().failed(fmt.Errorf("cannot use %s here", c.at[place]))
+		if e := report(t, a, id).CurrentAttempt().SessionError; e == nil || e.Summary != "cannot use [redacted] here" {
+			t.Errorf("the %s: %+v", place, e)
+		}
+	}
 	return one
 }
 
@@ -273,7 +292,7 @@ func TestNoCanaryLeaves(t *testing.T) {
 	c.search("what is told", changes.bytes())
 	c.search("the log", logs.bytes())
 	c.searchTables(filepath.Join(dir, DataFile), "agent_entry")
-	ofTranscript := []string{"prompt", "content", "tool argument", "tool argument of a failure", "tool result", "frame", "number in a frame"}
+	ofTranscript := []string{"prompt", "content", "tool argument", "tool argument of a failure", "tool argument of a refusal", "tool result", "frame", "number in a frame"}
 	c.searchFiles(dir, ofTranscript...)
 
 	// The search finds what is there.

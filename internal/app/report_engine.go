@@ -178,6 +178,7 @@ func (e *reported) Saw(ev evidence.Evidence) {
 		e.told = true
 	case evidence.ServerDelivered, evidence.ServerFiltered, evidence.SessionAccepted:
 		e.spoke = true
+	default:
 	}
 	e.mu.Unlock()
 	a.take(ev)

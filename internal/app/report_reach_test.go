@@ -137,9 +137,12 @@ func TestEndpointTests(t *testing.T) {
 //
 func TestEndpointTestsEnd(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(cancel context.CancelFunc, one *Agent) error{
-		"cancelled":     func(cancel context.CancelFunc, _ *Agent) error { cancel(); return context.Canceled },
-		"session ended": func(_ context.CancelFunc, one *Agent) error { _ = one.Close(context.Background()); return ErrNotLive },
+	for name, end := range map[string]func(t *testing.T, cancel context.CancelFunc, one *Agent) error{
+		"cancelled": func(_ *testing.T, cancel context.CancelFunc, _ *Agent) error { cancel(); return context.Canceled },
+		"session ended": func(t *testing.T, _ context.CancelFunc, one *Agent) error {
+			_ = one.Close(t.Context())
+			return ErrNotLive
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +170,7 @@ func TestEndpointTestsEnd(t *testing.T) {
 				t.Errorf("a second test: %v", err)
 			}
 			began := time.Now()
-			want := end(cancel, one)
+			want := end(t, cancel, one)
 			if err := <-tested; !errors.Is(err, want) {
 				t.Errorf("got %v, want %v", err, want)
 			}
@@ -262,9 +265,9 @@ func TestRecentOutput(t *testing.T) {
 
 func TestLastLines(t *testing.T) {
 	t.Parallel()
-	many := ""
+	var many strings.Builder
 	for i := range 80 {
-		many += fmt.Sprintf("line %d\n", i)
+		fmt.Fprintf(&many, "line %d\n", i)
 	}
 	long := strings.Repeat("é", outputBytes)
 	for name, tc := range map[string]struct {
@@ -276,7 +279,7 @@ func TestLastLines(t *testing.T) {
 		"nothing":    {"", 0, "", "", false},
 		"one":        {"one\n", 1, "one", "one", false},
 		"empty ones": {"a\n\nb\n\n", 3, "a", "b", false},
-		"many":       {many, outputLines, "line 30", "line 79", true},
+		"many":       {many.String(), outputLines, "line 30", "line 79", true},
 		"one long":   {long, 1, long[:outputBytes], long[:outputBytes], true},
 		"long ones":  {strings.Repeat(strings.Repeat("x", 999)+"\n", 30), 16, strings.Repeat("x", 999), strings.Repeat("x", 999), true},
 	} {

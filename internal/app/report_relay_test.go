@@ -70,7 +70,7 @@ func TestThirdPartyServers(t *testing.T) {
 			if s.Status != evidence.Active || s.Source != evidence.SourceProfile || s.Transport != want || *s.ToolCount != 2 || s.LastTool != "say_third" || s.Catalogue != nil {
 				t.Errorf("row %+v", s)
 			}
-			if s.Client == nil || s.Client.Name != "mock-agent" || s.Client.Era != tc.era && !(tc.stdio && tc.modes == "eager") {
+			if s.Client == nil || s.Client.Name != "mock-agent" || s.Client.Era != tc.era {
 				t.Errorf("client %+v", s.Client)
 			}
 			if third != nil {

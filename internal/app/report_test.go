@@ -243,13 +243,19 @@ func TestReportOfAReset(t *testing.T) {
 func TestReportOfARestart(t *testing.T) {
 	t.Parallel()
 	a := reporting(t, t.TempDir(), nil)
-	one := start(t, a, mockSpec(t, "a", "eager"))
+	one := start(t, a, mockSpec(t, "a", "eager,legacy"))
 	mustSay(t, one, "hello")
 	first := awaitReport(t, a, "a", "list", is(builtin, evidence.Active))
+	if c := first.Server(builtin).Connections; len(c) != 1 || c[0].Closed {
+		t.Errorf("connections %+v", c)
+	}
 	if _, err := say(t, one, "DIE"); err == nil {
 		t.Fatal("it did not die")
 	}
-	awaitReport(t, a, "a", "end", func(at evidence.Attempt) bool { return at.ID == first.ID && !at.AgentEndedAt.IsZero() })
+	dead := awaitReport(t, a, "a", "end", func(at evidence.Attempt) bool { return at.ID == first.ID && !at.AgentEndedAt.IsZero() })
+	if s := dead.Server(builtin); !s.Connections[0].Closed || s.DisconnectedAt.IsZero() { // which it did not say itself
+		t.Errorf("after its death: %+v", s)
+	}
 	mustSay(t, one, "hello again")
 	r := report(t, a, "a")
 	if len(r.Attempts) != 2 || r.Attempts[1].ID != first.ID || r.Attempts[0].ExecutionID == first.ExecutionID || !r.Attempts[0].AgentEndedAt.IsZero() {

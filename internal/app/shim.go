@@ -113,7 +113,7 @@ func (o *ShimOptions) observer(transport evidence.Transport, target string, secr
 func (o *ShimOptions) close(ctx context.Context, ob *observe.Observer) {
 	ob.Close()
 	if o.session != nil {
-		o.session.close()
+		o.session.finish()
 	}
 	if n := ob.Dropped(); n > 0 && o.Logger != nil {
 		o.Logger.WarnContext(ctx, "evidence is not complete", logattr.Count(int(n)))

@@ -41,9 +41,9 @@ func tellSession(url string) *sessionLine {
 	return s
 }
 
-// close waits until everything was taken, but not for long.
-func (s *sessionLine) close() {
-	_ = s.PipeWriter.Close()
+// finish waits until everything was taken, but not for long.
+func (s *sessionLine) finish() {
+	_ = s.Close()
 	t := time.NewTimer(lastEvidence)
 	defer t.Stop()
 	select {

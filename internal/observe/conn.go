@@ -46,13 +46,13 @@ type request struct {
 }
 
 // take removes a request that nobody waits for any more.
-func (c *conn) take(id string) (request, bool) {
-	r, ok := c.pending[id]
+func (c *conn) take(id string) request {
+	r := c.pending[id]
 	if r.slow != nil {
 		r.slow.Stop()
 	}
 	delete(c.pending, id)
-	return r, ok
+	return r
 }
 
 // await tells when the answer is late.
@@ -120,7 +120,7 @@ func (c *conn) server(b []byte, at time.Time) {
 		_, ok := c.pending[m.id]
 		switch {
 		case ok && m.answered:
-			r, _ := c.take(m.id)
+			r := c.take(m.id)
 			c.answered(r, m, at)
 		case m.method == "notifications/subscriptions/acknowledged":
 			// A listen is answered at its end; this says that it stands.
@@ -138,7 +138,7 @@ func (c *conn) server(b []byte, at time.Time) {
 func (c *conn) faults(b []byte, at time.Time) {
 	for _, m := range messages(b) {
 		if _, ok := c.pending[m.id]; ok && m.failed {
-			r, _ := c.take(m.id)
+			r := c.take(m.id)
 			c.refused(r, m.fault, at)
 		}
 	}

@@ -188,7 +188,7 @@ func (x *exchange) fail(reply []byte, at time.Time) {
 	}
 	x.c.faults(reply, at) // they say more
 	for id := range x.c.pending {
-		r, _ := x.c.take(id)
+		r := x.c.take(id)
 		e := x.c.evidence(attach.RequestError, at, r)
 		e.Method, e.Tool, e.Reason, e.Summary = r.method, r.tool, attach.ReasonHTTPStatus, fmt.Sprintf("HTTP status %d", x.status)
 		if x.status == http.StatusUnauthorized {

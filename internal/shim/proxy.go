@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -113,9 +114,7 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	if p.o.Prefix != "" {
 		p.into(r.Out)
 	}
-	for name, values := range p.o.Header {
-		r.Out.Header[name] = values
-	}
+	maps.Copy(r.Out.Header, p.o.Header)
 	if p.target.User != nil && r.Out.Header.Get("Authorization") == "" {
 		password, _ := p.target.User.Password()
 		r.Out.SetBasicAuth(p.target.User.Username(), password)
