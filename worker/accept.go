@@ -99,13 +99,11 @@ func (h *Host) later(w http.ResponseWriter) {
 
 // takeSlot takes a place among the handshakes.
 func (h *Host) takeSlot() bool {
-	select {
-	case h.slots <- struct{}{}:
-	default:
+	if !h.gate.enter() {
 		return false
 	}
 	if !h.rate.Allow() || !h.enter() {
-		<-h.slots
+		h.gate.leave()
 		return false
 	}
 	return true
@@ -114,7 +112,7 @@ func (h *Host) takeSlot() bool {
 // upgrade hands the connection to its session and returns, so that the memory
 // of the HTTP request is free while the worker is connected.
 func (h *Host) upgrade(w http.ResponseWriter, r *http.Request, s *Session) {
-	done := func() { <-h.slots }
+	done := h.gate.leave
 	ws, err := websocket.Accept(smallBuffers{w}, r, &websocket.AcceptOptions{
 		Subprotocols: h.subprotocols(),
 		// Not a browser: the token authenticates, and an Origin means nothing.

@@ -88,7 +88,7 @@ type HostOptions struct {
 	// MCPVersions are acceptable in the answer to initialize. Nil is MCPVersion.
 	MCPVersions []string
 	// MaxHandshakes bounds connections that are not yet bound; the next get 503 and
-	// Retry-After before an upgrade.
+	// Retry-After before an upgrade. There are fewer while handshakes are slow.
 	MaxHandshakes int
 	// HandshakeRate bounds upgrades a second.
 	HandshakeRate float64
@@ -136,7 +136,7 @@ type Host struct {
 	store Store
 	o     HostOptions
 	rate  *rate.Limiter
-	slots chan struct{} // a place for each handshake
+	gate  *gate
 	work  sync.WaitGroup
 	// ending is closed by Close.
 	ending chan struct{}
@@ -154,7 +154,7 @@ func NewHost(auth Authenticator, store Store, o *HostOptions) *Host {
 		store = &Memory{}
 	}
 	h := &Host{auth: auth, store: store, o: o.orDefaults(), sessions: map[string]*Session{}, ending: make(chan struct{})}
-	h.slots = make(chan struct{}, h.o.MaxHandshakes)
+	h.gate = newGate(h.o.MaxHandshakes)
 	h.rate = rate.NewLimiter(rate.Limit(h.o.HandshakeRate), h.o.MaxHandshakes)
 	return h
 }

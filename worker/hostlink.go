@@ -167,6 +167,7 @@ func (s *Session) claim(ch channelID, w welcome) bool {
 		}
 	}
 	if l := s.links[ch]; l != nil {
+		s.host.gate.learn(storeTimeout, 0)
 		l.close(closeTryLater, "the session store did not answer")
 	}
 	return false

@@ -302,6 +302,7 @@ func (s *Session) speak(a hostAction) {
 		}, func(f frame) { s.initializeAnswered(ch, f) })
 	case hostSendInitialized:
 		if l := s.links[a.ch]; l != nil {
+			s.host.gate.learn(time.Since(l.opened), s.m.rec.Profile.Budgets.Handshake)
 			l.release()
 			l.send(initializedFrame())
 		}

@@ -62,7 +62,7 @@ func (f *fleet) join(t *testing.T) *member {
 	must(t, err)
 	gateway.New(m.host, f.tokens, m.dir, nil).Mount(m.mux)
 	m.calls.Mount(m.mux)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
 	running.Go(func() { _ = m.host.Run(ctx) })
 	m.stop = sync.OnceFunc(func() {

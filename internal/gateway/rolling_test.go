@@ -48,7 +48,7 @@ func (a *audience) play(t *testing.T, th *theater, id string) {
 			name := fmt.Sprintf("%s-%d", id, n)
 			sleep := 2 + 4*rand.Float64()
 			args := jsontext.Value(fmt.Sprintf(`{"command":"echo %s >> ran; sleep %.2f; echo did-%s"}`, name, sleep, name))
-			ctx, cancel := context.WithTimeout(context.Background(), rollingPatience)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), rollingPatience)
 			begun := time.Now()
 			raw, err := th.calls.CallRaw(ctx, id, "exec", args, &worker.CallOptions{ID: name})
 			cancel()
@@ -191,7 +191,7 @@ func TestRollingRestartOfProcesses(t *testing.T) {
 	var ending sync.WaitGroup
 	for _, id := range ids {
 		ending.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), rollingPatience)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), rollingPatience)
 			defer cancel()
 			rec, err := th.calls.Release(ctx, id, worker.ReasonExplicit)
 			if err != nil || rec.State != worker.StateReleased || !rec.OutputsFlushed || len(rec.Outputs) != 1 {
