@@ -121,13 +121,16 @@ func faultCall(ctx context.Context, s *worker.Session, args string) string {
 
 // eat uses all memory up, page by page.
 func eat() {
-	var all [][]byte
-	for {
-		b := make([]byte, 8<<20)
-		for i := 0; i < len(b); i += 4096 {
-			b[i] = 1
+	type page struct {
+		next *page
+		text [8 << 20]byte
+	}
+	for all := (*page)(nil); ; {
+		p := &page{next: all}
+		for i := 0; i < len(p.text); i += 4096 {
+			p.text[i] = 1
 		}
-		all = append(all, b)
+		all = p
 	}
 }
 

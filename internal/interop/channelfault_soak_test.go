@@ -159,6 +159,10 @@ func settle(t *testing.T, want use) (now use) {
 
 const soakCalls = 20
 
+type soakArgs struct {
+	Say string `json:"say"`
+}
+
 // soakSession is the life of one session, whose calls all have their result.
 func soakSession(t *testing.T, host *worker.Host, tokens *gateway.Tokens, c faultConfig, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -174,9 +178,7 @@ func soakSession(t *testing.T, host *worker.Host, tokens *gateway.Tokens, c faul
 		return
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "soak", Version: "1"}, nil)
-	mcp.AddTool(server, &mcp.Tool{Name: "exec"}, func(_ context.Context, _ *mcp.CallToolRequest, in struct {
-		Say string `json:"say"`
-	}) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(server, &mcp.Tool{Name: "exec"}, func(_ context.Context, _ *mcp.CallToolRequest, in soakArgs) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Say}}}, nil, nil
 	})
 	ended := make(chan worker.Exit, 1)
