@@ -360,7 +360,7 @@ func (b *agentBox) plain() []agent.Tool {
 				case err != nil && (ctx.Err() != nil || errors.Is(err, agent.ErrClosed)):
 					return agent.ToolResult{}, err
 				case err != nil:
-					return agent.ToolResult{Text: err.Error(), IsError: true}, nil
+					return agent.ToolResult{Text: err.Error(), IsError: true}, nil //nolint:nilerr // the model can go on
 				}
 				text := textsOf(res)
 				if text == "" {

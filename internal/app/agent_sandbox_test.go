@@ -188,12 +188,12 @@ func TestModelHasSandbox(t *testing.T) {
 			} `json:"tools"`
 		}
 		if json.NewDecoder(r.Body).Decode(&q) == nil && len(q.Tools) > 0 {
-			names := ""
+			var names strings.Builder
 			for _, tool := range q.Tools {
-				names += " " + tool.Function.Name
+				names.WriteString(" " + tool.Function.Name)
 			}
 			select {
-			case asked <- names:
+			case asked <- names.String():
 			default:
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,12 +49,8 @@ func (g *WorkerGateway) tryLocal(ctx context.Context, p *config.Sandbox) notice.
 	if err == nil {
 		err = s.Running(ctx)
 	}
-	tools := ""
-	if err == nil {
-		tools = strings.Join(s.Record().Tools, ", ")
-		if strings.Contains(tools, "exec") {
-			_, err = callExec(ctx, s, map[string]any{"command": "true"}, 0)
-		}
+	if err == nil && slices.Contains(s.Record().Tools, "exec") {
+		_, err = callExec(ctx, s, map[string]any{"command": "true"}, 0)
 	}
 	if err == nil {
 		_, err = s.Release(ctx, worker.ReasonExplicit)

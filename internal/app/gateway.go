@@ -310,7 +310,7 @@ func (g *WorkerGateway) openTokens() (*workerTokens, error) {
 	if g.o.Data == "" { // no other process, so nobody's tokens but ours
 		path, own = "", true
 	}
-	return openWorkerTokens(path, "ossicle", own, cmp.Or(c.Rotate, DefaultKeyAge), life, g.log)
+	return openWorkerTokens(path, own, cmp.Or(c.Rotate, DefaultKeyAge), life, g.log)
 }
 
 // serve listens for workers.

@@ -22,6 +22,8 @@ const (
 	// maxKeys are the key that signs, and the one before, whose tokens still live.
 	maxKeys    = 2
 	maxKeyFile = 64 << 10 // bytes
+	// tokenIssuer is the same for all daemons: what tells them apart is the key.
+	tokenIssuer = "ossicle"
 )
 
 // workerTokens are the tokens of sandboxes, signed with keys of a file. A file of
@@ -29,11 +31,10 @@ const (
 // else's to rotate, and read again when a token of an unknown key comes. It
 // implements worker.Authenticator.
 type workerTokens struct {
-	path   string
-	issuer string
-	own    bool
-	age    time.Duration
-	log    *slog.Logger
+	path string
+	own  bool
+	age  time.Duration
+	log  *slog.Logger
 
 	mu     sync.Mutex
 	keys   []signingKey // newest first
@@ -57,8 +58,8 @@ type keyFile struct {
 // openWorkerTokens reads the keys of a file, which it makes. Without a path they
 // are in memory. life is how long a token can live: a key that has signed is kept
 // for that long after.
-func openWorkerTokens(path, issuer string, own bool, age, life time.Duration, log *slog.Logger) (*workerTokens, error) {
-	w := &workerTokens{path: path, issuer: issuer, own: own, age: max(age, life), log: log}
+func openWorkerTokens(path string, own bool, age, life time.Duration, log *slog.Logger) (*workerTokens, error) {
+	w := &workerTokens{path: path, own: own, age: max(age, life), log: log}
 	err := w.load()
 	due := err == nil && own && len(w.keys) > 0 && !time.Now().Before(w.keys[0].Created.Add(w.age))
 	if path == "" || due || errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +115,7 @@ func (w *workerTokens) use(keys []signingKey) error {
 		}
 		usable = append(usable, gateway.Key{ID: k.ID, Private: ed25519.NewKeyFromSeed(k.Seed)})
 	}
-	tokens, err := gateway.NewTokens(w.issuer, usable...)
+	tokens, err := gateway.NewTokens(tokenIssuer, usable...)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ var discard = slog.New(slog.DiscardHandler)
 
 func mustOpenTokens(t *testing.T, path string, own bool, age time.Duration) *workerTokens {
 	t.Helper()
-	w, err := openWorkerTokens(path, "ossicle", own, age, time.Hour, discard)
+	w, err := openWorkerTokens(path, own, age, time.Hour, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestWorkerKeysRotate(t *testing.T) {
 // configuration says.
 func TestKeysOutliveTokens(t *testing.T) {
 	t.Parallel()
-	w, err := openWorkerTokens("", "ossicle", true, time.Hour, 30*time.Hour, discard)
+	w, err := openWorkerTokens("", true, time.Hour, 30*time.Hour, discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestKeyFileMistakes(t *testing.T) {
 		if err := os.WriteFile(path, []byte(tc.text), tc.mode); err != nil {
 			t.Fatal(err)
 		}
-		_, err := openWorkerTokens(path, "ossicle", tc.own, time.Hour, time.Hour, discard)
+		_, err := openWorkerTokens(path, tc.own, time.Hour, time.Hour, discard)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v", tc.name, err)
 		}

@@ -39,11 +39,11 @@ func sandboxCommands(e *env) []*cobra.Command {
 }
 
 func sandboxPath(id string, more ...string) string {
-	path := "/v1/sandboxes/" + url.PathEscape(id)
+	parts := []string{"/v1/sandboxes", url.PathEscape(id)}
 	for _, m := range more {
-		path += "/" + url.PathEscape(m)
+		parts = append(parts, url.PathEscape(m))
 	}
-	return path
+	return strings.Join(parts, "/")
 }
 
 // onSandbox runs do against the daemon. What it says of a sandbox that cannot be

@@ -99,9 +99,15 @@ func (b *sandboxBudgets) lay(to *worker.Budgets) {
 		to   *time.Duration
 		from *time.Duration
 	}{
-		{&to.Handshake, b.Handshake}, {&to.Ready, b.Ready}, {&to.ReadyAck, b.ReadyAck},
-		{&to.HeartbeatInterval, b.HeartbeatInterval}, {&to.HeartbeatGrace, b.HeartbeatGrace},
-		{&to.Idle, b.Idle}, {&to.MaxExec, b.MaxExec}, {&to.ReleaseGrace, b.ReleaseGrace}, {&to.ReconnectWindow, b.ReconnectWindow},
+		{&to.Handshake, b.Handshake},
+		{&to.Ready, b.Ready},
+		{&to.ReadyAck, b.ReadyAck},
+		{&to.HeartbeatInterval, b.HeartbeatInterval},
+		{&to.HeartbeatGrace, b.HeartbeatGrace},
+		{&to.Idle, b.Idle},
+		{&to.MaxExec, b.MaxExec},
+		{&to.ReleaseGrace, b.ReleaseGrace},
+		{&to.ReconnectWindow, b.ReconnectWindow},
 	} {
 		if f.from != nil {
 			*f.to = *f.from
