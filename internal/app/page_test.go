@@ -350,3 +350,61 @@ func TestPageSession(t *testing.T) {
 		t.Errorf("%d pieces of text came as %d updates", pieces, n)
 	}
 }
+
+// However a page comes in the middle of what is said, and however messages begin and
+// end meanwhile, it has every word once.
+func TestPageReloads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := testAgents(t, dir)
+	s := serve(t, a, dir, "")
+	const pieces, pages = 800, 16
+	var want strings.Builder
+	begun := make(chan struct{})
+	talk := func(turn *agenttest.Turn) (agent.Outcome, error) {
+		for i := range pieces {
+			if i == 1 {
+				close(begun)
+			}
+			text := agent.Text{Text: fmt.Sprintf("w%d ", i), Message: fmt.Sprint("m", i/5)}
+			want.WriteString(text.Text)
+			turn.Emit(text)
+			if i%7 == 3 {
+				turn.Emit(agent.ToolCall{ID: fmt.Sprint("t", i), Title: "look", Status: agent.ToolCompleted})
+			}
+			turn.Wait(time.Millisecond)
+		}
+		return agenttest.End()
+	}
+	if _, err := a.Start(t.Context(), AgentSpec{ID: "a", Engine: agenttest.New(talk).New}); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := s.ask(http.MethodPost, "/v1/sessions/a/prompt", `{"text":"go"}`); status != http.StatusOK {
+		t.Fatal(body)
+	}
+	<-begun
+	views := map[*tab]*view{}
+	early := 0
+	for range pages {
+		page, v := s.tab(), &view{t: t}
+		v.begin(page.subscribe("session:a").Result)
+		views[page] = v
+		if v.run != "" {
+			early++
+		}
+	}
+	for page, v := range views {
+		for v.run != "" {
+			v.take(page.read())
+		}
+	}
+	for _, v := range views { // its first entries may be older than those that it began with
+		heard, all := strings.Fields(v.heard), strings.Fields(want.String())
+		if d := cmp.Diff(all[max(0, len(all)-len(heard)):], heard); d != "" || len(heard) < len(all) && v.entries[0].Seq == 1 {
+			t.Errorf("a page missed or repeated words: %s", d)
+		}
+	}
+	if early == 0 {
+		t.Error("no page came in the middle")
+	}
+}
