@@ -433,7 +433,7 @@ func TestAuditOfRefusals(t *testing.T) {
 		m, err := stray.Until("initialize")
 		must(t, err)
 		must(t, stray.Send(workertest.Welcome(m.ID, "s1", worker.ChannelVersion, "j", 3)))
-		stray.End()
+		_ = stray.End()
 		if e := r.audit.entry(t, "s1", "sampling_blocked"); e.From != worker.StateRunning || e.To != worker.StateRunning || !strings.Contains(e.Detail, "sampling/createMessage") {
 			t.Errorf("%+v", e)
 		}
@@ -445,7 +445,7 @@ func TestAuditOfRefusals(t *testing.T) {
 		m, err = odd.Until("initialize")
 		must(t, err)
 		must(t, odd.Send(workertest.Welcome(m.ID, "s2", "2.0.0", "i", 0)))
-		odd.End()
+		_ = odd.End()
 		e := r.audit.entry(t, "s2", "failed")
 		v := e.Versions
 		if e.From != worker.StateHandshaking || e.To != worker.StateFailed || e.Reason != string(worker.FailureVersion) || e.Close != worker.CloseVersion ||

@@ -52,7 +52,7 @@ func rollingProfile() worker.Profile {
 	if os.Getenv(faultsEnv) != "" {
 		return p
 	}
-	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 3*time.Second, 20*time.Second
+	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 2*time.Second, 20*time.Second
 	p.ActiveDeadline, p.TerminationGrace = 0, 0
 	return p
 }
@@ -165,7 +165,7 @@ func newTheater(t *testing.T) *theater {
 	must(t, err)
 	th.config = gatewayConfig{
 		DSN: th.dsn, KeyID: key.ID, Key: hex.EncodeToString(key.Private), Artifacts: filepath.Join(th.dir, "artifacts"),
-		Lease: 3 * time.Second, Drain: 6 * time.Second,
+		Lease: 3 * time.Second, Drain: 4 * time.Second,
 	}
 	if os.Getenv(faultsEnv) != "" {
 		th.config.Lease, th.config.Drain = 0, 0 // as by default
