@@ -158,7 +158,7 @@ func (a *trail) list() []worker.AuditEntry {
 // first; its redial is taken although the host believes in the old connection;
 // the command that ran goes on and its one result comes.
 //
-// ONE-8, HB-11, CC-8, RC-3.
+// ONE-8, HB-11, CC-8.
 func TestHalfOpenWire(t *testing.T) {
 	t.Parallel()
 	namespace := wire(t)

@@ -36,7 +36,7 @@ func record(gw *child) string {
 // workers: nothing that passed while it could not listen is held against them. The
 // worker's command goes on and its one result comes.
 //
-// SCO-9, RC-3, ONE-4.
+// RC-3.
 func TestStoppedGateway(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{faultTime(3500*time.Millisecond, 43*time.Second), faultTime(9*time.Second, 60*time.Second)} {
@@ -89,8 +89,6 @@ func awaitFile(t *testing.T, path string) {
 // A worker that is stopped: shorter than the wait for its heartbeat it is as if
 // nothing had been; longer the session fails for that reason, the call has no
 // result, and the worker that wakes ends with a code that says so.
-//
-// HB-10, CC-4, EX-2.
 func TestStoppedWorkerProcess(t *testing.T) {
 	t.Parallel()
 	t.Run("short", func(t *testing.T) {
@@ -130,7 +128,7 @@ func TestStoppedWorkerProcess(t *testing.T) {
 // its worker go on, with what the worker had begun; one that does not come back
 // leaves a worker that gives up after its window, and says why.
 //
-// RC-1, DL-9, EX-2.
+// EX-2.
 func TestKilledGateway(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, faultProfile())
@@ -164,8 +162,6 @@ func TestKilledGateway(t *testing.T) {
 
 // A gateway whose memory is used up: the kernel takes it, and what it had written
 // down is enough for the next one, whose worker comes back.
-//
-// AMB-21 as resolved.
 func TestGatewayOutOfMemory(t *testing.T) {
 	t.Parallel()
 	group := memoryGroup(t, 64<<20)
