@@ -155,7 +155,7 @@ func (l *Local) gaps(p Probe) (gaps []string) {
 	}
 	if p.Tier == Landlock {
 		gaps = append(gaps, "commands have no sockets but pairs, no /tmp of their own beside TMPDIR, and no /proc about processes",
-			"mode, owner, times and attributes of files outside that are the sandbox's user's can be changed, and what is about files can be seen")
+			"mode, owner, times and attributes of files outside that are the sandbox's user's can be changed, and what is about files can be seen; so can the priority of that user's processes")
 		if !root {
 			gaps = append(gaps, "the sandbox's user is ours, so those files are ours")
 		}
