@@ -27,10 +27,15 @@ func TestWindow(t *testing.T) {
 	ended.Output = []byte(`2`)
 	for _, u := range []agent.Update{
 		{Event: agent.EventRunStarted, Run: "r"},
-		text("r", "a"), text("r", "b"), {Event: agent.EventThought, Run: "r", Text: "h"}, {Event: agent.EventThought, Run: "r", Text: "m"},
+		text("r", "a"), text("r", "b"),
+		{Event: agent.EventThought, Run: "r", Text: "h"},
+		{Event: agent.EventThought, Run: "r", Text: "m"},
 		started, text("r", "c"), tool("u", "other", "pending"), ended,
-		{Event: agent.EventPlan, Run: "r", Plan: []agent.PlanEntry{{Content: "1"}}}, {Event: agent.EventPlan, Run: "r", Plan: []agent.PlanEntry{{Content: "2"}}},
-		text("r", "d"), text("", "aside"), {Event: agent.EventPermission, Run: "r", ID: "q"}, text("", "e"), text("", long), text("", "f"),
+		{Event: agent.EventPlan, Run: "r", Plan: []agent.PlanEntry{{Content: "1"}}},
+		{Event: agent.EventPlan, Run: "r", Plan: []agent.PlanEntry{{Content: "2"}}},
+		text("r", "d"), text("", "aside"),
+		{Event: agent.EventPermission, Run: "r", ID: "q"},
+		text("", "e"), text("", long), text("", "f"),
 		{Event: agent.EventRunEnded, Run: "r"},
 	} {
 		w.add(u)
