@@ -88,6 +88,8 @@ func TestPage(t *testing.T) {
 			must(t, "signal", "one", "<img src=x onerror=alert(1)> the schema does not fit", "--type", "warn", "--data", d.data,
 				"--session", "20260101_000000_abcdef01", "--agent", "visitor")
 			run.say("done")
+		case line == "please token":
+			run.say(must(t, "token", "create", "visitor", "--read", "public", "--session", "one", "--data", d.data))
 		case word == "ok":
 			t.Log(rest)
 			passed++
@@ -95,7 +97,7 @@ func TestPage(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if err := run.p.Wait(); err != nil || passed < 15 {
+	if err := run.p.Wait(); err != nil || passed < 16 {
 		t.Errorf("%d cases passed, %v: %s", passed, err, run.output())
 	}
 }

@@ -1,6 +1,6 @@
 // Getting in, and getting back.
 import assert from "node:assert/strict";
-import { accessible, close, desktop, fits, go, open, phone, token, url } from "./browser.mjs";
+import { accessible, api, close, desktop, fits, go, open, phone, token, url } from "./browser.mjs";
 
 /** The link lets one in and leaves no trace; without it the page asks, and a wrong token is told. */
 export async function entry(browser) {
@@ -37,6 +37,33 @@ export async function entry(browser) {
   await linked.getByLabel("Token or link").waitFor();
   assert.equal(await linked.evaluate(() => Object.values(localStorage).join()), "");
   await close(linked);
+}
+
+/** A token for one session and one topic: the page shows what it may see, and says what it may not. */
+export async function limited(_browser, ask) {
+  const page = await open(desktop, "#/sessions", await ask("token"));
+  const list = page.getByRole("region", { name: "List of sessions" });
+  await list.getByRole("link", { name: /one/ }).waitFor();
+  assert.equal(await list.getByRole("link").count(), 1, "it lists sessions of others");
+  assert.equal(await page.getByRole("button", { name: "New" }).count(), 0);
+  await go(page, "#/sessions/two");
+  await page.getByText("Your token gives no right to a session “two”.").waitFor();
+  await go(page, "#/sessions/nobody");
+  await page.getByText("Your token gives no right to a session “nobody”.").waitFor(); // and not whether there is one
+  for (const [path, words] of [["#/signals", "Your token gives no right"], ["#/workers", "Your token gives no right"]]) {
+    await go(page, path);
+    await page.getByText(words).first().waitFor();
+    await accessible(page, `${path} without the right`);
+  }
+  await api("POST", "/v1/topics/secrets/events", { data: "not for everybody" });
+  await api("POST", "/v1/topics/public/events", { data: "for everybody" });
+  await go(page, "#/feed");
+  await page.locator(".head").getByText("Live", { exact: true }).waitFor();
+  await api("POST", "/v1/topics/secrets/events", { data: "not for everybody" });
+  await api("POST", "/v1/topics/public/events", { data: "again for everybody" });
+  await page.getByText("again for everybody").waitFor();
+  assert.equal(await page.getByText("not for everybody").count(), 0);
+  await close(page);
 }
 
 /** A daemon that dies and comes back: the page says so, subscribes again and has lost nothing. */

@@ -4,7 +4,7 @@
 import { createInterface } from "node:readline";
 import { launch } from "./browser.mjs";
 import { chat, life, terminal } from "./chat.mjs";
-import { again, entry } from "./entry.mjs";
+import { again, entry, limited } from "./entry.mjs";
 import { actions, apart, drawer, popover, rows } from "./plug.mjs";
 import { every, feed, signals, watch, workers } from "./views.mjs";
 
@@ -13,13 +13,13 @@ const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 
 async function ask(word) {
   console.log("please " + word);
-  await lines.next();
+  return (await lines.next()).value;
 }
 
 // Two at a time, since a browser mostly waits; the last one is alone.
 const chains = [
   { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart },
-  { every, life, feed, signals, terminal, watch, workers },
+  { every, life, feed, signals, limited, terminal, watch, workers },
 ];
 const alone = { again };
 

@@ -57,7 +57,8 @@ export interface FollowOptions {
   /** Where to begin: a position, or "" for the end. */
   from: string;
   onItems: (items: FeedItem[]) => void;
-  onStatus: (s: FeedStatus, error: string) => void;
+  /** Status is that of an answer which refused, else 0. */
+  onStatus: (s: FeedStatus, error: string, status: number) => void;
   random?: () => number;
 }
 
@@ -65,28 +66,28 @@ export interface FollowOptions {
 export async function follow(api: Api, o: FollowOptions, signal: AbortSignal): Promise<string> {
   let position = o.from;
   let attempt = 0;
-  o.onStatus("connecting", "");
+  o.onStatus("connecting", "", 0);
   while (!signal.aborted) {
     try {
       const query = o.topics.map((t) => "topic=" + encodeURIComponent(t)).join("&");
       const answer = await api.request("GET", "/v1/events" + (query ? "?" + query : ""), undefined, {
         signal, timeout: 0, accept: "text/event-stream", headers: position ? { "Last-Event-ID": position } : {},
       });
-      o.onStatus("live", "");
+      o.onStatus("live", "", 0);
       attempt = 0;
       position = await read(answer, position, o, signal);
     } catch (e) {
       if (signal.aborted) break;
       if (e instanceof ApiError && e.status >= 400 && e.status < 500 && e.status !== 429) {
-        o.onStatus("failed", message(e));
+        o.onStatus("failed", message(e), e.status);
         return position;
       }
     }
     if (signal.aborted) break;
-    o.onStatus("reconnecting", "");
+    o.onStatus("reconnecting", "", 0);
     await pause(pauseBefore(attempt++, o.random ?? Math.random), signal);
   }
-  o.onStatus("closed", "");
+  o.onStatus("closed", "", 0);
   return position;
 }
 

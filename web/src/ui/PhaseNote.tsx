@@ -16,7 +16,7 @@ export function PhaseNote({ view, topic, what }: { view: View<unknown>; topic: s
     return (
       <div className="note red row flow" role="alert">
         <span className="grow">{reason(view.code, view.error, what)}</span>
-        <Button onClick={() => live.retry(topic)}>Try again</Button>
+        {view.code !== "forbidden" && <Button onClick={() => live.retry(topic)}>Try again</Button>}
       </div>
     );
   }

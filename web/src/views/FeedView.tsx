@@ -9,12 +9,15 @@ import { Empty } from "../ui/Empty";
 import { Problem } from "../ui/Problem";
 import { FeedRows } from "./FeedRows";
 
+// The most topics that one stream takes by name.
+const maxNamed = 64;
+
 const statusWords: Record<FeedStatus, string> = { connecting: "Connecting…", live: "Live", reconnecting: "Reconnecting…", failed: "Stopped", closed: "Paused" };
 
 /** The feed as it happens. A pause lets go of the stream; going on begins where it was. */
 export function FeedView() {
-  const { api } = usePage();
-  const [topics, setTopics] = useState<readonly Topic[]>([]);
+  const { api, info } = usePage();
+  const [topics, setTopics] = useState<readonly Topic[] | null>(null);
   const [problem, setProblem] = useState("");
   const [topic, setTopic] = useState("");
   const [paused, setPaused] = useState(false);
@@ -34,7 +37,15 @@ export function FeedView() {
   }, [api]);
   useEffect(load, [load]);
 
+  // A token that may not read everything asks for what it may read, by name.
+  const [refused, setRefused] = useState(false);
+  const some = refused || info?.principal?.all === false;
+  const named = topics?.slice(0, maxNamed).map((t) => t.name).join(" ") ?? "";
+  const wanted = topic || (some ? named : "");
+  const ready = info !== null && topics !== null && !(some && wanted === "");
+
   useEffect(() => {
+    if (!ready) return;
     if (paused) {
       setStatus("closed");
       return;
@@ -55,13 +66,16 @@ export function FeedView() {
         });
       }, 100);
     };
-    const onStatus = (s: FeedStatus, e: string): void => {
+    const onStatus = (s: FeedStatus, e: string, code: number): void => {
       if (stop.signal.aborted) return;
+      if (code === 403 && wanted === "") {
+        setRefused(true);
+        return;
+      }
       setStatus(s);
       setError(e);
-      if (s === "live") load();
     };
-    follow(api, { topics: topic ? [topic] : [], from: position.current, onItems: (more) => !stop.signal.aborted && take(more), onStatus }, stop.signal).then(
+    follow(api, { topics: wanted ? wanted.split(" ") : [], from: position.current, onItems: (more) => !stop.signal.aborted && take(more), onStatus }, stop.signal).then(
       (p) => {
         if (stop.signal.aborted) position.current = p;
       },
@@ -73,7 +87,7 @@ export function FeedView() {
       timer.current = undefined;
       waiting.current = [];
     };
-  }, [api, topic, paused, load]);
+  }, [api, wanted, ready, paused]);
 
   const choose = (t: string): void => {
     position.current = "";
@@ -90,8 +104,8 @@ export function FeedView() {
         </span>
         <span className="grow" />
         <select className="input topic" aria-label="Topic" value={topic} onChange={(e) => choose(e.target.value)}>
-          <option value="">all topics</option>
-          {topics.map((t) => (
+          <option value="">{some ? "all that I may read" : "all topics"}</option>
+          {topics?.map((t) => (
             <option key={t.name} value={t.name}>
               {t.name} ({t.count.toLocaleString("en")})
             </option>
@@ -113,7 +127,8 @@ export function FeedView() {
       </div>
       <Problem text={error || problem} />
       {items.length === 0 ? (
-        <Empty title={paused ? "Paused" : "Waiting for events"}>
+        <Empty title={paused ? "Paused" : some && topics?.length === 0 ? "Nothing to follow" : "Waiting for events"}>
+          {some && topics?.length === 0 && <p>There is no topic yet that your token may read.</p>}
           <p>
             What is published from now on appears here, the newest first. Try <code>ossicle publish demo '{"{}"}'</code>.
           </p>

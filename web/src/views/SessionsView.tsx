@@ -1,6 +1,6 @@
 import { useState } from "react";
 import { sessionsRoom } from "../live/sessions";
-import { useTopic } from "../page";
+import { usePage, useTopic } from "../page";
 import { Button } from "../ui/Button";
 import { Empty } from "../ui/Empty";
 import { PhaseNote } from "../ui/PhaseNote";
@@ -9,7 +9,10 @@ import { NewSession } from "./NewSession";
 import { SessionList } from "./SessionList";
 
 export function SessionsView({ id }: { id: string }) {
+  const { info } = usePage();
   const view = useTopic("sessions", sessionsRoom);
+  // To start one is to run a command there: that takes the right to all.
+  const may = info?.principal?.all !== false;
   const [making, setMaking] = useState(false);
   return (
     <div className={`panes ${id ? "chosen" : ""}`}>
@@ -17,9 +20,11 @@ export function SessionsView({ id }: { id: string }) {
         <div className="view">
           <div className="head">
             <h1 className="grow">Sessions</h1>
-            <Button icon="plus" onClick={() => setMaking(true)}>
-              New
-            </Button>
+            {may && (
+              <Button icon="plus" onClick={() => setMaking(true)}>
+                New
+              </Button>
+            )}
           </div>
           <div className="scroll-list" tabIndex={0} role="region" aria-label="List of sessions">
             <PhaseNote view={view} topic="sessions" what="the sessions" />
@@ -27,9 +32,11 @@ export function SessionsView({ id }: { id: string }) {
             {view.phase === "live" && view.state.length === 0 && (
               <Empty title="No sessions yet">
                 <p>A session is one agent with its conversation, its MCP servers and its watches.</p>
-                <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
-                  Start the first one
-                </Button>
+                {may && (
+                  <Button kind="primary" icon="plus" onClick={() => setMaking(true)}>
+                    Start the first one
+                  </Button>
+                )}
               </Empty>
             )}
           </div>
