@@ -33,6 +33,8 @@ const (
 	killTime   = 5 * time.Second
 	// exitGrace is how long a worker that has said goodbye may take to exit.
 	exitGrace = 3 * time.Second
+	// closeGrace is the same when the driver ends, for all sandboxes at once.
+	closeGrace = 500 * time.Millisecond
 	// firstUser and users are the ids of sandboxes that have their own: nobody else
 	// has those.
 	firstUser = 1_900_000_000
@@ -425,7 +427,7 @@ func (b *box) kill() {
 	b.groups.kill()
 }
 
-// Close ends all sandboxes and waits for them.
+// Close ends all sandboxes, at once, and waits for them.
 func (l *Local) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -434,10 +436,12 @@ func (l *Local) Close(ctx context.Context) error {
 		sessions = append(sessions, s)
 	}
 	l.mu.Unlock()
-	var errs []error
-	for _, s := range sessions {
-		errs = append(errs, l.Delete(ctx, s))
+	errs := make([]error, len(sessions))
+	var ends sync.WaitGroup
+	for i, s := range sessions {
+		ends.Go(func() { errs[i] = l.end(ctx, s, closeGrace) })
 	}
+	ends.Wait()
 	return errors.Join(errs...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ossicle/ossicle/internal/sandbox"
 	"github.com/ossicle/ossicle/worker"
@@ -106,4 +107,21 @@ func TestTierIsAudited(t *testing.T) {
 			t.Errorf("%+v", audit.all)
 		}
 	})
+}
+
+// A driver that ends does not wait for one sandbox after the other.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	p := open(t, sandbox.Plain, sandbox.LocalOptions{})
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		must(t, p.driver.Create(t.Context(), sandbox.Spec{Session: id, Env: map[string]string{"OSSICLE_TEST_DEAF": "1", worker.EnvSessionID: id}, Token: "x"}))
+	}
+	begun := time.Now()
+	must(t, p.driver.Close(within(t)))
+	if took := time.Since(begun); took > 2400*time.Millisecond || len(p.driver.Sessions()) != 0 {
+		t.Errorf("%v after %v", p.driver.Sessions(), took)
+	}
+	if err := p.driver.Create(t.Context(), sandbox.Spec{Session: "f"}); err == nil {
+		t.Error("made a sandbox after its end")
+	}
 }
