@@ -113,6 +113,28 @@ func TestConnectionsOfAnEndpoint(t *testing.T) {
 	})
 }
 
+// The connections of an agent that is killed end with it, though nobody says so.
+//
+//
+func TestConnectionsEndWithTheAgent(t *testing.T) {
+	t.Parallel()
+	a := reporting(t, t.TempDir(), nil)
+	fake := agenttest.New()
+	one := start(t, a, AgentSpec{ID: "a", Engine: fake.New})
+	mustSay(t, one, "hello")
+	s := dialLegacy(t, fake.Starts()[0].MCPServers[0].HTTP)
+	if _, err := s.ListTools(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	awaitReport(t, a, "a", "list", is(builtin, evidence.Active))
+	fake.Die("killed")
+	at := awaitReport(t, a, "a", "end", func(at evidence.Attempt) bool { return !at.AgentEndedAt.IsZero() })
+	if s := at.Server(builtin); len(s.Connections) != 1 || !s.Connections[0].Closed || s.DisconnectedAt.IsZero() {
+		t.Errorf("after its end: %+v", s)
+	}
+	_ = s.Close()
+}
+
 // The beginning of an attempt is on disk, and told, before the agent gets
 // anything; its own words about the session select no report.
 //
