@@ -80,9 +80,10 @@ function SessionWatches({ id, onStart }: { id: string; onStart: () => void }) {
       )}
       <Problem text={error} />
       {view.phase === "live" && watches.length === 0 && (
-        <p className="item small muted">
-          Nothing is watched. <Button onClick={onStart}>Start a watch</Button>
-        </p>
+        <div className="item row small muted">
+          <span className="grow">Nothing is watched.</span>
+          <Button onClick={onStart}>Start a watch</Button>
+        </div>
       )}
       {watches.map((w) => (
         <div className="item row top" key={w.name}>
