@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,6 +129,15 @@ func TestPageRights(t *testing.T) {
 	info := decode[pageInfo](t, []byte(second(guest.ask(http.MethodGet, "/v1/page", ""))))
 	if info.Principal != (pageOwner{"guest", false}) || info.Features != (pageFeatures{Feed: true}) {
 		t.Errorf("page: %+v", info)
+	}
+	// A ticket opens what it was made for, and nothing else.
+	feedTicket := decode[struct{ Ticket string }](t, []byte(second(s.ask(http.MethodPost, "/v1/tickets", ""))))
+	liveTicket := decode[struct{ Ticket string }](t, []byte(second(s.ask(http.MethodPost, "/v1/live/tickets", ""))))
+	nobody := s.as("")
+	for _, path := range []string{"/v1/live?ticket=" + feedTicket.Ticket, "/v1/events?topic=x&ticket=" + liveTicket.Ticket, "/v1/page?ticket=" + liveTicket.Ticket, "/v1/live"} {
+		if status, body := nobody.ask(http.MethodGet, path, ""); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
 	}
 	// What changes in a session of another is not told either.
 	if status, body := s.ask(http.MethodPost, "/v1/sessions/yours/prompt", `{"text":"SECRETWORD","wait":true}`); status != http.StatusOK {
@@ -617,6 +628,24 @@ func TestPageDiagnostics(t *testing.T) {
 	}
 }
 
+// logged keeps a log.
+type logged struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
 // Nothing that a configuration keeps for itself, and nothing of an agent's standard
 // error that nobody has asked for, is sent to a page.
 func TestPageTellsNoSecrets(t *testing.T) {
@@ -629,12 +658,14 @@ func TestPageTellsNoSecrets(t *testing.T) {
 		Name: "p", Command: []string{filepath.Join("/opt", "agent"), "--key=" + canary}, Env: []string{"KEY=" + canary},
 		Servers: []byte(`{"mcpServers":{"s":{"command":"x","args":["` + canary + `"],"env":{"K":"` + canary + `"}},"h":{"url":"http://127.0.0.1:1/` + canary + `?k=` + canary + `","headers":{"X":"` + canary + `"}}}}`),
 	}}}
-	a, err := NewAgents(t.Context(), c, nil)
+	var log logged
+	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	a, err := NewAgents(t.Context(), c, &AgentsOptions{Logger: logger})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeAgents(t, a) })
-	s := serve(t, a, dir, "")
+	s := serveAll(t, a, ServeOptions{Data: dir, Logger: logger})
 	spec := mockSpec(t, "a", "eager")
 	spec.Profile.Env = append(spec.Profile.Env, "KEY="+canary)
 	if spec.Servers, err = profileServers(c.Profiles["p"].Servers); err != nil {
@@ -669,6 +700,11 @@ func TestPageTellsNoSecrets(t *testing.T) {
 		page.raw.WriteString(body)
 	}
 	said := page.raw.String()
+	for _, secret := range []string{canary, s.token, "ossicle_live_"} {
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("%s was logged", secret)
+		}
+	}
 	if i := strings.Index(said, canary); i >= 0 {
 		t.Errorf("a secret was sent: …%s…", said[max(0, i-200):min(len(said), i+50)])
 	}
