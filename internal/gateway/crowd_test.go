@@ -104,7 +104,7 @@ func TestManyRedialsOnPostgreSQL(t *testing.T) {
 	if testing.Short() {
 		t.Skip("thousands of connections")
 	}
-	workers := 300
+	workers := 200
 	if os.Getenv(faultsEnv) != "" {
 		workers = 2000
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
-// faultsEnv makes the longer variants of tests run.
+// faultsEnv makes the longer variants of tests run: 200 worker processes instead of
+// 80, with the deadlines of the contract, and so many rounds of restarts.
 const faultsEnv = "OSSICLE_FAULTS"
 
 // herdPart bounds the thundering herd: of the workers that a gateway had, at most
@@ -125,10 +126,9 @@ func (th *theater) leave(t *testing.T, g *gatewayProcess, ids []string, how stri
 // is lost and none runs twice, every worker is back within its window, no session
 // fails but those whose worker died with its gateway, and the dials are spread.
 func TestRollingRestartOfProcesses(t *testing.T) {
-	const workers = 200
-	rounds := 1
+	workers, rounds := 80, 1
 	if n, err := strconv.Atoi(os.Getenv(faultsEnv)); err == nil {
-		rounds = max(1, n)
+		workers, rounds = 200, max(1, n)
 	}
 	th := newTheater(t)
 	var ids, doomed []string
@@ -177,7 +177,9 @@ func TestRollingRestartOfProcesses(t *testing.T) {
 	th.await(t, "failed", func(r worker.Record) bool { return r.State == worker.StateFailed && r.Failure == worker.FailureLost }, doomed...)
 	t.Logf("%d sessions whose workers died with their gateway failed within %v", len(doomed), time.Since(killed).Round(10*time.Millisecond))
 
+	begun = time.Now()
 	crowd.end(t, th, ids)
+	t.Logf("the calls under way ended within %v", time.Since(begun).Round(10*time.Millisecond))
 	away := th.away(t, ids)
 	if len(away) == 0 {
 		t.Fatal("nobody was ever away")
@@ -188,6 +190,7 @@ func TestRollingRestartOfProcesses(t *testing.T) {
 		t.Errorf("a worker was away for %v", last)
 	}
 
+	begun = time.Now()
 	var ending sync.WaitGroup
 	for _, id := range ids {
 		ending.Go(func() {
@@ -208,4 +211,5 @@ func TestRollingRestartOfProcesses(t *testing.T) {
 		})
 	}
 	ending.Wait()
+	t.Logf("all were released and have ended within %v", time.Since(begun).Round(10*time.Millisecond))
 }
