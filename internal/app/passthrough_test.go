@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/agent/agenttest"
 	evidence "github.com/ossicle/ossicle/attach"
 	"github.com/ossicle/ossicle/notice"
 )
@@ -158,5 +160,28 @@ func TestTerminalThatDoesNotStart(t *testing.T) {
 	}
 	if _, err := a.Start(t.Context(), AgentSpec{ID: "c", Passthrough: true, Model: Model{URL: "http://127.0.0.1:1"}}); !errors.Is(err, errPassthrough) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A terminal that is in use has not had the notice: that counts as no offer, and it
+// is offered again.
+//
+// D-6.
+func TestNoticeWaitsForTheTerminal(t *testing.T) {
+	t.Parallel()
+	untaken := func(*agenttest.Turn) (agent.Outcome, error) {
+		return agent.Outcome{}, fmt.Errorf("in use: %w", agent.ErrUntaken)
+	}
+	b, fake := newBoard(t), agenttest.New(untaken, untaken, untaken, untaken, agenttest.Say("noted"))
+	a := testAgents(t, t.TempDir())
+	start(t, a, AgentSpec{ID: "a", Engine: fake.New, Servers: b.specs, Watches: notes()})
+	b.set(t, "todo", "tea")
+	settled(t, a.Inbox, "a", notice.Seen, 1)
+	page, err := a.Inbox.List(t.Context(), notice.Query{Agent: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := page.Records[0]; r.Offers != 0 || len(fake.Prompts()) != 5 {
+		t.Errorf("%d offers, %d prompts", r.Offers, len(fake.Prompts()))
 	}
 }
