@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
 	evidence "github.com/ossicle/ossicle/attach"
+	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/scripted"
 )
@@ -577,6 +579,24 @@ func TestDecisionsAsEvidence(t *testing.T) {
 		}
 		if diff := cmp.Diff(evidence.Evidence{Server: "m", Kind: kind, OccurredAt: now, Detail: want}, Decided(d, now)); diff != "" {
 			t.Errorf("%+v: %s", d, diff)
+		}
+	}
+}
+
+// A profile whose servers cannot be read starts nothing, and no report is made up
+// from what might be in it.
+func TestProfileThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := reporting(t, dir, nil)
+	for name, text := range map[string]string{"no json": `{"mcpServers":`, "a variable": `{"mcpServers":{"m":{"command":"x","env":{"K":"${OSSICLE_NOT_SET_ANYWHERE}"}}}}`, "who connects": `{"mcpServers":{"m":{"command":"x","attach":"nobody"}}}`} {
+		a.config.Profiles = map[string]config.Profile{"p": {Profile: agent.Profile{Name: "p", Command: []string{self(t)}, Dir: dir, Servers: []byte(text)}}}
+		d := serve(t, a, filepath.Join(dir, name), "")
+		if code, body := d.ask(http.MethodPost, "/v1/sessions", `{"id":"a","profile":"p"}`); code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", name, code, body)
+		}
+		if code, _ := d.ask(http.MethodGet, "/v1/sessions/a/attachments", ""); code != http.StatusNotFound {
+			t.Errorf("%s: the report of nothing: %d", name, code)
 		}
 	}
 }
