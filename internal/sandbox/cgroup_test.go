@@ -204,3 +204,23 @@ func TestEnableLeavesOthersAlone(t *testing.T) {
 		t.Errorf("enabled %q", got)
 	}
 }
+
+// Groups of drivers that died are removed; those of others, and what is none of
+// ours, are not.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	at := t.TempDir()
+	keep := []string{fmt.Sprintf("ossicle-%d-a", os.Getpid()), "ossicle-test-1", "other-999999999-a", "ossicle-999999998-full"}
+	for _, name := range append(keep, "ossicle-999999999-a") {
+		if err := os.Mkdir(filepath.Join(at, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, filepath.Join(at, keep[3]), "cgroup.procs", "1\n")
+	sweep(at)
+	sweep("")
+	left, err := os.ReadDir(at)
+	if err != nil || len(left) != len(keep) || has(at, "ossicle-999999999-a") {
+		t.Errorf("%v %v", left, err)
+	}
+}
