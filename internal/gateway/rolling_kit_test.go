@@ -24,7 +24,7 @@ import (
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/postgres"
 	"github.com/ossicle/ossicle/internal/process"
-	"github.com/ossicle/ossicle/internal/testserver"
+	"github.com/ossicle/ossicle/internal/sqlite"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -37,8 +37,10 @@ const (
 
 // gatewayConfig is what a gateway process is told.
 type gatewayConfig struct {
-	Name, DSN, KeyID, Key, Artifacts string
+	Name, KeyID, Key, Artifacts string
 
+	DSN      string   // of PostgreSQL, or else
+	File     string   // of SQLite
 	Sessions []string // to create
 	Doomed   []string // likewise, with a short window
 	Lease    time.Duration
@@ -73,11 +75,11 @@ func gatewayLife() (err error) {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	db, err := postgres.Open(ctx, c.DSN, nil)
+	store, auditing, done, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer done()
 	private, err := hex.DecodeString(c.Key)
 	if err != nil {
 		return err
@@ -95,11 +97,11 @@ func gatewayLife() (err error) {
 		return err
 	}
 	addr := listener.Addr().String()
-	trail := worker.NewAuditTrail(db.WorkerAudit(nil), nil)
-	host := worker.NewHost(tokens, db.Workers(), &worker.HostOptions{
+	trail := worker.NewAuditTrail(auditing, nil)
+	host := worker.NewHost(tokens, store, &worker.HostOptions{
 		Owner: c.Name, Image: "gateway:" + c.Name, Addr: "http://" + addr, Audit: trail, Lease: c.Lease, DrainBudget: c.Drain,
 	})
-	gw, calls := gateway.New(host, tokens, artifacts, nil), gateway.NewCalls(host, db.Workers(), tokens, nil)
+	gw, calls := gateway.New(host, tokens, artifacts, nil), gateway.NewCalls(host, store, tokens, nil)
 	mux := http.NewServeMux()
 	gw.Mount(mux)
 	calls.Mount(mux)
@@ -111,8 +113,8 @@ func gatewayLife() (err error) {
 	running.Go(func() { _ = host.Run(life) })
 	audit, endAudit := context.WithCancel(context.Background())
 	defer endAudit()
-	var auditing sync.WaitGroup
-	auditing.Go(func() { _ = trail.Run(audit) })
+	var writing sync.WaitGroup
+	writing.Go(func() { _ = trail.Run(audit) })
 	for i, ids := range [][]string{c.Sessions, c.Doomed} {
 		for _, id := range ids {
 			if _, err := host.Create(ctx, id, []func() worker.Profile{rollingProfile, doomedProfile}[i]()); err != nil {
@@ -130,31 +132,46 @@ func gatewayLife() (err error) {
 	running.Wait()
 	calls.Close()
 	endAudit()
-	auditing.Wait()
+	writing.Wait()
 	return errors.Join(err, artifacts.Close())
 }
 
-// theater is gateways and workers as processes, on one PostgreSQL behind one
-// address.
+// open opens the records that the gateways share.
+func (c gatewayConfig) open(ctx context.Context) (worker.Store, worker.AuditStore, func(), error) {
+	if c.File != "" {
+		db, err := sqlite.Open(ctx, c.File, nil)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		return db.Workers(), db.WorkerAudit(nil), func() { _ = db.Close() }, nil
+	}
+	db, err := postgres.Open(ctx, c.DSN, nil)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return db.Workers(), db.WorkerAudit(nil), db.Close, nil
+}
+
+// theater is gateways and workers as processes, on one store behind one address.
 type theater struct {
-	dir, dsn, worker string
+	dir, worker string
 
 	config   gatewayConfig
 	tokens   *gateway.Tokens
-	db       *postgres.DB
+	store    worker.Store
+	audit    worker.AuditStore
 	balancer *balancer
 	calls    *gateway.Calls // of the test, which is no gateway
 	gateways []*gatewayProcess
 	workers  map[string]*process.Process
 }
 
-func newTheater(t *testing.T) *theater {
+func newTheater(t *testing.T, records gatewayConfig) *theater {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("hundreds of processes")
 	}
-	pg := testserver.PostgreSQL(t)
-	th := &theater{dir: t.TempDir(), dsn: pg.Database(t), workers: map[string]*process.Process{}}
+	th := &theater{dir: t.TempDir(), workers: map[string]*process.Process{}}
 	th.worker = filepath.Join(th.dir, "worker")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", th.worker, "./testdata/worker").CombinedOutput(); err != nil {
 		t.Fatalf("build worker: %v\n%s", err, out)
@@ -164,16 +181,17 @@ func newTheater(t *testing.T) *theater {
 	th.tokens, err = gateway.NewTokens(issuer, key)
 	must(t, err)
 	th.config = gatewayConfig{
-		DSN: th.dsn, KeyID: key.ID, Key: hex.EncodeToString(key.Private), Artifacts: filepath.Join(th.dir, "artifacts"),
+		DSN: records.DSN, File: records.File, KeyID: key.ID, Key: hex.EncodeToString(key.Private), Artifacts: filepath.Join(th.dir, "artifacts"),
 		Lease: 3 * time.Second, Drain: 4 * time.Second,
 	}
 	if os.Getenv(faultsEnv) != "" {
 		th.config.Lease, th.config.Drain = 0, 0 // as by default
 	}
-	th.db, err = postgres.Open(t.Context(), th.dsn, nil)
+	store, audit, done, err := records.open(t.Context())
 	must(t, err)
-	t.Cleanup(th.db.Close)
-	th.calls = gateway.NewCalls(nil, th.db.Workers(), th.tokens, nil)
+	t.Cleanup(done)
+	th.store, th.audit = store, audit
+	th.calls = gateway.NewCalls(nil, store, th.tokens, nil)
 	t.Cleanup(th.calls.Close)
 	th.balancer = newBalancer(t)
 	t.Cleanup(func() {
@@ -268,7 +286,7 @@ func (th *theater) hire(t *testing.T, id string, p worker.Profile) {
 // records are all sessions as the store has them.
 func (th *theater) records(t *testing.T) []worker.Record {
 	t.Helper()
-	recs, err := th.db.Workers().List(t.Context(), worker.Filter{})
+	recs, err := th.store.List(t.Context(), worker.Filter{})
 	must(t, err)
 	return recs
 }
@@ -297,7 +315,7 @@ func (th *theater) await(t *testing.T, what string, ok func(worker.Record) bool,
 func (th *theater) tell(t *testing.T, id string) string {
 	t.Helper()
 	var text strings.Builder
-	entries, err := th.db.WorkerAudit(nil).Read(t.Context(), id, 0, 1000)
+	entries, err := th.audit.Read(t.Context(), id, 0, 1000)
 	must(t, err)
 	for _, e := range entries {
 		fmt.Fprintf(&text, "%s %s %s: %s>%s %d %s %s\n", e.Time.Format("05.000"), e.Host, e.Event, e.From, e.To, e.Close, e.Reason, e.Detail)
@@ -316,7 +334,7 @@ func (th *theater) tell(t *testing.T, id string) string {
 func (th *theater) away(t *testing.T, ids []string) (times []time.Duration) {
 	t.Helper()
 	for _, id := range ids {
-		entries, err := th.db.WorkerAudit(nil).Read(t.Context(), id, 0, 1000)
+		entries, err := th.audit.Read(t.Context(), id, 0, 1000)
 		must(t, err)
 		slices.SortStableFunc(entries, func(a, b worker.AuditEntry) int { return a.Time.Compare(b.Time) }) // hosts write their own
 		var lost time.Time

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ossicle/ossicle/internal/testserver"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -130,7 +131,19 @@ func TestRollingRestartOfProcesses(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv(faultsEnv)); err == nil {
 		workers, rounds = 200, max(1, n)
 	}
-	th := newTheater(t)
+	rollingRestart(t, newTheater(t, gatewayConfig{DSN: testserver.PostgreSQL(t).Database(t)}), workers, rounds)
+}
+
+// ONE-9, AMB-21: the same with fewer workers, on a SQLite file that the gateways share.
+func TestRollingRestartOnSQLite(t *testing.T) {
+	if os.Getenv(faultsEnv) == "" {
+		t.Skip("takes a minute; set " + faultsEnv)
+	}
+	rollingRestart(t, newTheater(t, gatewayConfig{File: filepath.Join(t.TempDir(), "x.db")}), 40, 1)
+}
+
+func rollingRestart(t *testing.T, th *theater, workers, rounds int) {
+	t.Helper()
 	var ids, doomed []string
 	for i := range workers {
 		ids = append(ids, fmt.Sprintf("s%03d", i))
