@@ -259,3 +259,32 @@ func TestIntakeOfRelays(t *testing.T) {
 		t.Errorf("answered %d", got)
 	}
 }
+
+// Who connects to a server is said in the file, in a request, and in the session.
+func TestWhoConnects(t *testing.T) {
+	t.Parallel()
+	specs, err := mcpclient.ParseServers([]byte(`{"mcpServers":{"a":{"url":"http://x/mcp","attach":"agent"},"b":{"command":"y","attach":"both"},"c":{"command":"z"}}}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []mcpclient.Attach{mcpclient.ByAgent, mcpclient.ByBoth, ""}
+	req := StartRequest{Servers: []StartServer{{Name: "a", URL: "http://x/mcp", Attach: "agent"}, {Name: "b", Command: "y", Attach: "both"}, {Name: "c", Command: "z"}}}
+	asked := AgentSpec{Profile: agent.Profile{Command: []string{"x"}}}
+	req.lay(&asked)
+	for i, spec := range [][]mcpclient.Spec{specs, asked.Servers} {
+		var got []mcpclient.Attach
+		for _, s := range spec {
+			got = append(got, s.Attach)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d: %q", i, got)
+		}
+	}
+	var names []string
+	for _, s := range ofOssicle(&asked) {
+		names = append(names, s.Name)
+	}
+	if !slices.Equal(names, []string{"b", "c"}) {
+		t.Errorf("ossicle connects to %q", names)
+	}
+}
