@@ -308,7 +308,7 @@ func (l *listener) told(read feed.Position) func(agent.Ack) {
 			if err := l.kept.put(l.spec.Topic, read); err != nil {
 				l.log.LogAttrs(context.Background(), slog.LevelWarn, "a listener's place is not kept", logattr.Session(l.agent), logattr.Err(err))
 			}
-		case agent.AckUndelivered:
+		case agent.AckUndelivered, agent.AckWritten: // nobody knows that it was read
 			l.beginAnew()
 		case agent.AckWoken: // what is not over says nothing
 		}

@@ -188,8 +188,11 @@ func TestAgentsInATerminal(t *testing.T) {
 
 			timer := time.NewTimer(agentPatience)
 			defer timer.Stop()
-			s := attach.Server{}
-			for s = *l.Report().CurrentAttempt().Server("m"); s.Status != attach.Active; s = *l.Report().CurrentAttempt().Server("m") {
+			var s *attach.Server
+			for {
+				if s = l.Report().CurrentAttempt().Server("m"); s.Status == attach.Active {
+					break
+				}
 				select {
 				case <-changed:
 				case <-timer.C:
