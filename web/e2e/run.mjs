@@ -18,8 +18,8 @@ async function ask(word) {
 
 // Two at a time, since a browser mostly waits; the last one is alone.
 const chains = [
-  { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart },
-  { every, life, feed, signals, limited, terminal, watch, workers },
+  { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, terminal },
+  { every, life, feed, signals, limited, watch, workers },
 ];
 const alone = { again };
 

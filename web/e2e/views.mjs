@@ -20,7 +20,8 @@ export async function every() {
       await page.getByRole("heading", { name: heading, level: 1 }).first().waitFor();
       await page.locator("main .spinner").first().waitFor({ state: "detached" });
       await fits(page, `${name} at ${size} px`);
-      for (const scheme of ["light", "dark"]) {
+      // Dark colours are the same at every width.
+      for (const scheme of size === "768" && !process.env.OSSICLE_PICTURES ? ["light"] : ["light", "dark"]) {
         await page.emulateMedia({ colorScheme: scheme });
         // Only colours depend on the scheme.
         await accessible(page, `${name} at ${size} px, ${scheme}`, ...(scheme === "light" ? [] : ["color-contrast"]));
