@@ -380,8 +380,6 @@ func TestSessionsShareNothing(t *testing.T) {
 
 // A process that starts again shows what was written down, before anything
 // happens, and without the session running.
-//
-// A-20 (store).
 func TestReportSurvives(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
