@@ -266,6 +266,26 @@ func canarySession(t *testing.T, a *Agents, c *canaries, id string) *Agent {
 	return one
 }
 
+// page searches what a page is sent of a session: its report, now and as it
+// changes, and all the rest, which shows the transcript. It returns the places of
+// canaries that may stand there.
+func (c *canaries) page(d *served, one *Agent) []string {
+	c.t.Helper()
+	may := []string{"prompt", "content", "tool argument", "tool argument of a failure", "tool argument of a refusal", "tool result"}
+	page := d.tab()
+	m := page.subscribe("session:" + one.Session.ID())
+	var state struct{ History json.RawMessage }
+	if err := json.Unmarshal(m.Result, &state); err != nil || m.Error != nil || len(state.History) < 100 {
+		c.t.Errorf("the page gets %s, %v", m.Result, m.Error)
+	}
+	c.search("the report of the page", state.History)
+	mustSay(c.t, one, "CALL inbox_list {}")
+	change := page.until(func(m tabMessage) bool { return m.Action == "session.mcp_status_updated" })
+	c.search("a change of the report", change.Data)
+	c.search("what the page is sent", []byte(page.raw.String()), may...)
+	return may
+}
+
 // Secrets of every place stay where they are: headers, URLs, environments,
 // arguments and standard error are found nowhere; prompts, contents, tool
 // arguments, results and frames in the transcript, which is there for them, and
@@ -284,6 +304,7 @@ func TestNoCanaryLeaves(t *testing.T) {
 	if code != http.StatusOK {
 		t.Errorf("%d %s", code, text)
 	}
+	ofTranscript := c.page(d, one)
 	c.at["frame"], c.at["number in a frame"] = "jsonrpc", "12345678901234567890" // of an update that nobody knows
 	c.search("the report", []byte(text))
 	if err := one.Close(t.Context()); err != nil {
@@ -292,8 +313,7 @@ func TestNoCanaryLeaves(t *testing.T) {
 	c.search("what is told", changes.bytes())
 	c.search("the log", logs.bytes())
 	c.searchTables(filepath.Join(dir, DataFile), "agent_entry")
-	ofTranscript := []string{"prompt", "content", "tool argument", "tool argument of a failure", "tool argument of a refusal", "tool result", "frame", "number in a frame"}
-	c.searchFiles(dir, ofTranscript...)
+	c.searchFiles(dir, append(ofTranscript, "frame", "number in a frame")...)
 
 	// The search finds what is there.
 	found := 0
