@@ -405,6 +405,10 @@ func (g *WorkerGateway) adopt(ctx context.Context) error {
 		p, known := g.config.Sandbox(s.Record().Profile.Name)
 		if known && p.Driver != config.DriverKubernetes {
 			s.Exited("its sandbox ended with the process that had made it")
+		} else if known {
+			if _, err := g.driver(ctx, &p); err != nil { // nobody hears of their ends, but deadlines do end them
+				g.log.LogAttrs(ctx, slog.LevelWarn, "sandboxes of a cluster are not watched", logattr.Session(s.ID()), logattr.Err(err))
+			}
 		}
 	}
 	return nil

@@ -30,6 +30,9 @@ func (g *WorkerGateway) newCluster(_ context.Context, p *config.Sandbox) (*boxDr
 	if err != nil {
 		return nil, err
 	}
+	if err := driver.Watch(); err != nil { // of before, too: an earlier process may have made some
+		return nil, fmt.Errorf("make sandbox driver: %w", err)
+	}
 	pod := podOf(p)
 	d := &boxDriver{
 		tier: config.DriverKubernetes, about: "kubernetes, image " + p.Image, gaps: driver.Gaps(), control: c.PublicURL,

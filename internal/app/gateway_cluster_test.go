@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/worker"
@@ -20,6 +21,7 @@ type fakeCluster struct {
 	mu   sync.Mutex
 	made map[string]string // the last object by kind
 	gone []string
+	seen chan struct{} // somebody asked for jobs; capacity 1
 }
 
 func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,8 +44,60 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case http.MethodPatch:
 		_, _ = io.WriteString(w, `{"kind":"Secret","metadata":{"name":"x","uid":"u","resourceVersion":"2"}}`)
 	default:
+		if strings.HasSuffix(r.URL.Path, "/jobs") {
+			select {
+			case f.seen <- struct{}{}:
+			default:
+			}
+		}
 		w.WriteHeader(http.StatusNotFound)
 		_, _ = io.WriteString(w, `{"kind":"Status","status":"Failure","reason":"NotFound","code":404,"message":"no"}`)
+	}
+}
+
+// newFakeCluster serves one, and configures a profile of it.
+func newFakeCluster(t *testing.T) (*fakeCluster, func(*config.Config)) {
+	t.Helper()
+	fake := &fakeCluster{made: map[string]string{}, seen: make(chan struct{}, 1)}
+	api := httptest.NewServer(fake)
+	t.Cleanup(api.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
+		`"clusters":[{"name":"c","cluster":{"server":"` + api.URL + `"}}],"users":[{"name":"u","user":{"token":"t"}}]}`
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fake, func(c *config.Config) {
+		far := config.Sandbox{Profile: worker.Light(), Driver: config.DriverKubernetes, Image: "registry.example/worker:7", Namespace: "boxes", Tier: config.TierLandlock}
+		far.Name = "far"
+		c.Sandboxes = map[string]config.Sandbox{"far": far}
+		c.Gateway.PublicURL = "wss://gw.example/v1/worker"
+		c.Gateway.Cluster = config.Cluster{Kubeconfig: kubeconfig, CIDRs: []string{"192.0.2.7/32"}, Port: 8443, Address: "192.0.2.7"}
+	}
+}
+
+// A gateway hears of the sandboxes that one before it made, though it makes none.
+func TestClusterIsWatchedAfterRestart(t *testing.T) {
+	t.Parallel()
+	fake, change := newFakeCluster(t)
+	dir := t.TempDir()
+	g, _ := testGateway(t, dir, change)
+	delete(g.drivers, "far") // the real one
+	if _, err := g.Start(t.Context(), "one", "far", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-fake.seen: // by the first one
+	default:
+	}
+	testGateway(t, dir, change)
+	select {
+	case <-fake.seen:
+	case <-time.After(20 * time.Second): // a watch begins at once
+		t.Error("nobody watches the cluster")
 	}
 }
 
@@ -51,23 +105,8 @@ func (f *fakeCluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // is the Job's. Without a cluster the session says what is missing.
 func TestClusterProfile(t *testing.T) {
 	t.Parallel()
-	fake := &fakeCluster{made: map[string]string{}}
-	api := httptest.NewServer(fake)
-	t.Cleanup(api.Close)
-	dir := t.TempDir()
-	kubeconfig := filepath.Join(dir, "kubeconfig")
-	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
-		`"clusters":[{"name":"c","cluster":{"server":"` + api.URL + `"}}],"users":[{"name":"u","user":{"token":"t"}}]}`
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	g, _ := testGateway(t, dir, func(c *config.Config) {
-		far := config.Sandbox{Profile: worker.Light(), Driver: config.DriverKubernetes, Image: "registry.example/worker:7", Namespace: "boxes", Tier: config.TierLandlock}
-		far.Name = "far"
-		c.Sandboxes = map[string]config.Sandbox{"far": far}
-		c.Gateway.PublicURL = "wss://gw.example/v1/worker"
-		c.Gateway.Cluster = config.Cluster{Kubeconfig: kubeconfig, CIDRs: []string{"192.0.2.7/32"}, Port: 8443, Address: "192.0.2.7"}
-	})
+	fake, change := newFakeCluster(t)
+	g, _ := testGateway(t, t.TempDir(), change)
 	delete(g.drivers, "far") // the real one
 	s, err := g.Start(t.Context(), "one", "far", "")
 	if err != nil {
