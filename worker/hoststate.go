@@ -87,8 +87,8 @@ func (r Record) lastDeadline() time.Time {
 	return d.Outer
 }
 
-// neverCalled reports whether no worker of the session was ever heard of.
-func (r Record) neverCalled() bool { return r.InstanceID == "" && r.Versions.Worker == "" }
+// NeverCalled reports whether no worker of the session was ever heard of.
+func (r Record) NeverCalled() bool { return r.InstanceID == "" && r.Versions.Worker == "" }
 
 // clone copies what a holder could change.
 func (r Record) clone() Record {

@@ -259,7 +259,7 @@ func (s *Session) execute(acts []hostAction) {
 			why := fmt.Errorf("%w: %s", ErrOver, s.ending())
 			s.depart(why)
 			if s.host.enter() {
-				never := s.m.rec.neverCalled()
+				never := s.m.rec.NeverCalled()
 				go func() {
 					defer s.host.work.Done()
 					s.host.teardown(s.id, never)

@@ -95,6 +95,9 @@ func (g *WorkerGateway) Delete(ctx context.Context, session string) error {
 			return err
 		}
 	}
+	if rec.NeverCalled() {
+		return d.kill(ctx, session) // nobody is about to exit by itself
+	}
 	return d.remove(ctx, session)
 }
 
