@@ -166,6 +166,7 @@ func (s *sandbox) check(out *Sandbox) error {
 	// The time to pull and start is that image's own (PRO-2).
 	need(!cluster || s.Dial != nil, "dial: say how long the image takes to be pulled and to start; the default is that of another")
 	need(cluster || s.Namespace+s.Context+s.RuntimeClass+s.Limits.CPU == "", "namespace, context, runtime_class and limits.cpu go with the driver %s", DriverKubernetes)
+	need(!cluster || s.Limits.Processes == 0, "limits.pids: a pod has no such limit; its node's kubelet does (podPidsLimit)")
 	need(s.Limits.Memory == 0 || s.Limits.Memory >= minSandboxMemory, "limits.memory: a worker needs at least %d bytes", minSandboxMemory)
 	need(s.Limits.Disk == 0 || s.Limits.Disk >= minSandboxDisk, "limits.disk: a worker needs at least %d bytes", minSandboxDisk)
 	need(s.Limits.Processes == 0 || s.Limits.Processes >= minSandboxProcesses, "limits.pids: a worker needs at least %d", minSandboxProcesses)

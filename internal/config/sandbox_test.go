@@ -98,6 +98,7 @@ func TestSandboxMistakes(t *testing.T) {
 		{"memory", "sandboxes: {bad: {limits: {memory: 1KiB}}}", "limits.memory"},
 		{"size", "sandboxes: {bad: {limits: {memory: lots}}}", "use bytes, or a number with"},
 		{"processes", "sandboxes: {bad: {limits: {pids: 1}}}", "limits.pids"},
+		{"processes of a pod", "sandboxes: {bad: {driver: kubernetes, image: x, dial: 1m, limits: {pids: 64}}}", "podPidsLimit"},
 		{"unknown budget", "sandboxes: {bad: {budgets: {dial: 1s}}}", "dial"},
 		{"agent without", "profiles: {p: {agent: [x], sandbox: heavy}}", `there is no kind "heavy"; there are light`},
 		{"clear text", "gateway: {public_url: 'ws://gw.example/v1/worker'}", "public_url"},
