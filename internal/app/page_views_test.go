@@ -701,8 +701,10 @@ func TestPageTellsNoSecrets(t *testing.T) {
 	}
 	said := page.raw.String()
 	for _, secret := range []string{canary, s.token, "ossicle_live_"} {
-		if strings.Contains(log.String(), secret) {
-			t.Errorf("%s was logged", secret)
+		for line := range strings.Lines(log.String()) {
+			if strings.Contains(line, secret) {
+				t.Errorf("%s was logged: %s", secret, line)
+			}
 		}
 	}
 	if i := strings.Index(said, canary); i >= 0 {

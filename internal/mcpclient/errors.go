@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -29,6 +31,33 @@ func (e *ConnectError) Error() string {
 
 // Unwrap returns the cause.
 func (e *ConnectError) Unwrap() error { return e.Err }
+
+// withoutPath is an error whose text has of URLs only scheme and host: the rest may
+// be secret, and errors are logged and told to models. The SDK keeps the error of
+// net/http as text, so it is the text that is looked at.
+func withoutPath(err error) error {
+	if err == nil {
+		return nil
+	}
+	return hidden{err}
+}
+
+type hidden struct{ err error }
+
+var urlInText = regexp.MustCompile(`https?://[^\s"'<>]+`)
+
+func (h hidden) Error() string {
+	return urlInText.ReplaceAllStringFunc(h.err.Error(), func(text string) string {
+		u, err := url.Parse(text)
+		if err != nil {
+			return "http://(hidden)"
+		}
+		return originOf(u)
+	})
+}
+
+// Unwrap returns the error as it is.
+func (h hidden) Unwrap() error { return h.err }
 
 // LostError says that a connection broke.
 type LostError struct {

@@ -229,6 +229,7 @@ func (s *Server) call(ctx context.Context, timeout time.Duration, again bool, f 
 		if err == nil {
 			return raw, nil
 		}
+		err = withoutPath(err)
 		if !broken(err) {
 			return nil, s.explain(ctx, err)
 		}

@@ -163,7 +163,7 @@ func (c connector) overHTTP(ctx context.Context) (*session, error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return nil, &ConnectError{Server: c.server.spec.Name, Err: err}
+		return nil, &ConnectError{Server: c.server.spec.Name, Err: withoutPath(err)}
 	}
 	s.http = listen.NewHTTPOpener(c.server.spec.URL, &listen.HTTPOptions{Client: client, Logger: c.server.log})
 	s.teardown = idle
@@ -222,7 +222,7 @@ func (s *session) watch() {
 	cause := s.cs.Wait()
 	s.teardown()
 	_ = s.cs.Close()
-	lost := &LostError{Server: s.server.spec.Name, Err: cause}
+	lost := &LostError{Server: s.server.spec.Name, Err: withoutPath(cause)}
 	if s.proc != nil {
 		<-s.proc.Done()
 		if exit := s.proc.Wait(); exit != nil {
