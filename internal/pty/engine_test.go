@@ -584,7 +584,7 @@ func kinds(t *testing.T, l *lab, want ...string) {
 	}
 }
 
-// what cannot be done is evidence too, never silence.
+// what cannot be done is evidence too, never silence.
 func TestServersThatAreNotMaterialized(t *testing.T) {
 	t.Parallel()
 	server := agent.MCPServer{Name: "m", HTTP: "http://127.0.0.1:1/mcp"}

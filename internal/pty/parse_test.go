@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/notice"
+	"github.com/ossicle/ossicle/notice/noticetest"
 )
 
 func newParser(cols, rows int) *parser { return &parser{screen: newScreen(cols, rows)} }
@@ -176,36 +178,47 @@ func FuzzOutput(f *testing.F) {
 	})
 }
 
-// D-17: no key is left in a text, however it is written.
+// No key is left in a text, however it is written.
 func FuzzPaste(f *testing.F) {
 	for _, s := range []string{"\x1b[201~\r", "a\r\nb", "\x9b201~", "\u009b201~", "\x00\x03\x04\x7f", "tab\there", "\u2028x", "@/etc/passwd"} {
 		f.Add(s)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		clean := promptText(agent.Prompt{Parts: []agent.Part{{Kind: agent.PartNotice, Text: text}}})
-		for _, r := range clean {
-			if r != '\n' && unicode.IsControl(r) {
-				t.Errorf("%q leaves %q", text, clean)
-			}
+	f.Fuzz(checkPaste)
+}
+
+// D-17: the corpus of hostile texts, as they are and in the frame of a notice.
+func TestHostilePastes(t *testing.T) {
+	t.Parallel()
+	for _, h := range noticetest.Corpus(t) {
+		checkPaste(t, h.Text)
+		checkPaste(t, notice.Frame(notice.Notice{ID: "n", Source: notice.SourceWatch, Title: h.Text, Text: h.Text}))
+	}
+}
+
+func checkPaste(t *testing.T, text string) {
+	clean := promptText(agent.Prompt{Parts: []agent.Part{{Kind: agent.PartNotice, Text: text}}})
+	for _, r := range clean {
+		if r != '\n' && unicode.IsControl(r) {
+			t.Errorf("%q leaves %q", text, clean)
 		}
-		if strings.Contains(clean, "@/") {
-			t.Errorf("%q names a file", clean)
-		}
-		if Clean(clean) != clean {
-			t.Errorf("%q is not clean", clean)
-		}
-		typed, err := keys(text, true)
-		if err != nil {
-			return
-		}
-		body := strings.TrimSuffix(strings.TrimPrefix(string(typed), pasteBegin), pasteEnd)
-		if strings.ContainsAny(body, "\x1b\r\x03") || len(typed) != len(body)+12 {
-			t.Errorf("typed %q", typed)
-		}
-		if line, err := keys(text, false); err == nil && strings.ContainsAny(string(line), "\r\n\x1b") {
-			t.Errorf("typed %q", line)
-		}
-	})
+	}
+	if strings.Contains(clean, "@/") {
+		t.Errorf("%q names a file", clean)
+	}
+	if Clean(clean) != clean {
+		t.Errorf("%q is not clean", clean)
+	}
+	typed, err := keys(text, true)
+	if err != nil {
+		return
+	}
+	body := strings.TrimSuffix(strings.TrimPrefix(string(typed), pasteBegin), pasteEnd)
+	if strings.ContainsAny(body, "\x1b\r\x03") || len(typed) != len(body)+12 {
+		t.Errorf("typed %q", typed)
+	}
+	if line, err := keys(text, false); err == nil && strings.ContainsAny(string(line), "\r\n\x1b") {
+		t.Errorf("typed %q", line)
+	}
 }
 
 func TestShows(t *testing.T) {

@@ -125,7 +125,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// arguments can be seen by everybody on the machine: no value of a header or
+// Arguments can be seen by everybody on the machine: no value of a header or
 // of a variable is among them.
 func TestArgumentsHoldNoSecrets(t *testing.T) {
 	t.Parallel()
