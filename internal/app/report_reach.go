@@ -32,7 +32,7 @@ var (
 	ErrNotLive     = errors.New("test server: the session does not run here")
 	ErrNoServer    = errors.New("test server: the session has none of that name")
 	ErrTesting     = errors.New("test server: another test of this session is under way")
-	ErrNotAttached = errors.New("test server: the agent of this session was not started yet")
+	ErrNotAttached = errors.New("test server: the agent of this session was not started yet, or has these tools in this process")
 )
 
 // TestEndpoint asks whether a server of a session can be reached from here: it

@@ -287,7 +287,7 @@ func TestAttachmentReportsOfAgents(t *testing.T) {
 // first.
 //
 //
-func TestAttachmentReportsOverLives(t *testing.T) {
+func TestAttachmentReportsOfAgentsOverLives(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts agents")
 	}
