@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -97,7 +98,9 @@ func TestDialDoctorVerdicts(t *testing.T) {
 			t.Errorf("%s: %s %t %q", tc.url, level, ok, cause)
 		}
 	}
-	secured := httptest.NewTLSServer(answer(404))
+	secured := httptest.NewUnstartedServer(answer(404))
+	secured.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
+	secured.StartTLS()
 	t.Cleanup(secured.Close)
 	if level, ok, _ := verdict(DialDoctor(t.Context(), strings.Replace(secured.URL, "https", "wss", 1)+"/", "")); ok || level != "tls" {
 		t.Errorf("a certificate that nobody signed: %s %t", level, ok)
