@@ -321,3 +321,28 @@ func TestOnlyOurDirectoryIsRemoved(t *testing.T) {
 		t.Error("ours was not removed")
 	}
 }
+
+// Workers of other machines come in at the daemon's own address, past the API's
+// tokens, and are there for every caller.
+func TestWorkersComeInAtTheAPI(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g, fake := testGateway(t, dir, nil)
+	s := serveWith(t, testAgents(t, dir), dir, g)
+	p, _ := g.config.Sandbox("slow")
+	sb, err := g.gateway.Open(t.Context(), g.tokens.current(), "far", strings.Replace(s.url, "http", "ws", 1)+worker.DialPath, p.Profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fake.create(t.Context(), boxSpec{session: "far", env: sb.Env, token: sb.Token}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := sb.Session.Running(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := s.ask("GET", "/v1/sandboxes/far", ""); status != http.StatusOK || !strings.Contains(body, `"state":"running"`) || !strings.Contains(body, `"tools":["exec","file"]`) {
+		t.Errorf("%d %s", status, body)
+	}
+}
