@@ -15,6 +15,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
 	evidence "github.com/ossicle/ossicle/attach"
+	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -183,5 +184,37 @@ func TestNoticeWaitsForTheTerminal(t *testing.T) {
 	}
 	if r := page.Records[0]; r.Offers != 0 || len(fake.Prompts()) != 5 {
 		t.Errorf("%d offers, %d prompts", r.Offers, len(fake.Prompts()))
+	}
+}
+
+// Who asks for an agent of their own does not get the terminal of the profile.
+func TestStartRequestOfATerminal(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Profiles = map[string]config.Profile{
+		"claude": {Profile: agent.Profile{Name: "claude", Command: []string{"npx", "claude"}, Dir: "/work"}, Passthrough: true, Kind: "claude"},
+	}
+	s := &sessionAPI{agents: &Agents{config: c}}
+	for _, tc := range []struct {
+		req  StartRequest
+		on   bool
+		kind string
+		fail bool
+	}{
+		{req: StartRequest{Profile: "claude"}, on: true, kind: "claude"},
+		{req: StartRequest{Profile: "claude", Kind: "other"}, on: true, kind: "other"},
+		{req: StartRequest{Profile: "claude", Agent: []string{"codex-acp"}}},
+		{req: StartRequest{Profile: "claude", Agent: []string{"codex"}, Passthrough: true}, on: true},
+		{req: StartRequest{Profile: "claude", Model: &StartModel{URL: "http://127.0.0.1:1"}}},
+		{req: StartRequest{Dir: "/work", Model: &StartModel{URL: "http://127.0.0.1:1"}, Passthrough: true}, fail: true},
+	} {
+		tc.req.ID = "a"
+		spec, err := s.spec(&tc.req)
+		switch {
+		case (err != nil) != tc.fail:
+			t.Errorf("%+v: %v", tc.req, err)
+		case err == nil && (spec.Passthrough != tc.on || spec.Kind != tc.kind):
+			t.Errorf("%+v: passthrough %t, kind %q", tc.req, spec.Passthrough, spec.Kind)
+		}
 	}
 }
