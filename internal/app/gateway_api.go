@@ -135,7 +135,7 @@ func (a *sandboxAPI) show(r *http.Request) (any, error) {
 type SandboxExec struct {
 	Command string            `json:"command,omitzero"` // for the shell
 	Args    []string          `json:"args,omitzero"`    // or a program with its arguments
-	Cwd     string            `json:"cwd,omitzero"`     // empty: where the last command left off
+	Cwd     string            `json:"cwd,omitzero"`     // empty: the workspace, or where a command of an agent left off
 	Env     map[string]string `json:"env,omitzero"`
 	Stdin   string            `json:"stdin,omitzero"`
 	// TimeoutMS bounds the command; 0 is the most, SandboxTimeout.

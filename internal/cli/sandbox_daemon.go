@@ -219,9 +219,9 @@ func newSandboxExec(e *env, f *daemonFlags) *cobra.Command {
 		Use:   "exec ID -- COMMAND [ARG...]",
 		Short: "Run a command in a sandbox of ossicle serve, and end with its exit code",
 		Long: `Run a command in a sandbox that runs, print its output as it comes, and end with its
-exit code. Working directory and exported variables are those that the last command
-left. A signal ends the command. --detach leaves it as a job, whose name is printed;
-see 'ossicle sandbox tail'.`,
+exit code. Each command is a process of its own: what it does to its directory and its
+variables does not carry over to the next. A signal ends it. --detach leaves it as a job, whose
+name is printed; see 'ossicle sandbox tail'.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return &usageError{errors.New("give the id of a sandbox, and a command after --")}
@@ -235,7 +235,7 @@ see 'ossicle sandbox tail'.`,
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&x.timeout, "timeout", app.SandboxTimeout, "time of the command, at most "+app.SandboxTimeout.String())
-	flags.StringVar(&x.cwd, "cwd", "", "working directory (default: where the last command left off)")
+	flags.StringVar(&x.cwd, "cwd", "", "working directory (default: the workspace)")
 	flags.StringArrayVar(&x.env, "env", nil, "variable of the command, KEY=VALUE (repeatable)")
 	flags.BoolVar(&x.detach, "detach", false, "leave the command as a job and print its name")
 	return cmd
