@@ -19,7 +19,7 @@ type StartRequest struct {
 	Profile string         `json:"profile,omitzero"` // of the daemon's configuration file
 	Agent   []string       `json:"agent,omitzero"`   // command and arguments
 	Env     []string       `json:"env,omitzero"`     // "KEY=value"
-	Dir     string         `json:"dir,omitzero"`     // absolute
+	Dir     string         `json:"dir,omitzero"`     // absolute; with a profile that names none, the daemon's own
 	Model   *StartModel    `json:"model,omitzero"`
 	Mode    string         `json:"mode,omitzero"` // session mode of the agent
 	Policy  string         `json:"policy,omitzero"`
@@ -102,6 +102,14 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		}
 	}
 	req.lay(spec)
+	if req.Profile != "" && spec.Profile.Dir == "" {
+		// Only a profile: a caller elsewhere that names a command knows where it means.
+		here, err := os.Getwd()
+		if err != nil {
+			return nil, fmt.Errorf("find the directory of profile %q, which names none: %w", req.Profile, err)
+		}
+		spec.Profile.Dir = here
+	}
 	if _, known := s.agents.config.Sandbox(spec.Sandbox); spec.Sandbox != "" && !known {
 		return nil, &SandboxProfileError{spec.Sandbox, s.agents.config.SandboxNames()}
 	}

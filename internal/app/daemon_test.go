@@ -131,6 +131,35 @@ func TestAPIErrors(t *testing.T) {
 	}
 }
 
+// A profile may leave its directory out; a command may not, since its caller can be
+// anywhere.
+func TestStartRequestWithoutADirectory(t *testing.T) {
+	t.Parallel()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config.Default()
+	c.Profiles = map[string]config.Profile{"p": {Profile: agent.Profile{Name: "p", Command: []string{"x"}}}}
+	s := &sessionAPI{agents: &Agents{config: c}}
+	for _, tc := range []struct {
+		req  StartRequest
+		want string
+	}{
+		{StartRequest{ID: "a", Profile: "p"}, here},
+		{StartRequest{ID: "a", Profile: "p", Dir: "/elsewhere"}, "/elsewhere"},
+		{StartRequest{ID: "a", Agent: []string{"x"}}, ""},
+	} {
+		spec, err := s.spec(&tc.req)
+		switch {
+		case (err == nil) != (tc.want != ""):
+			t.Errorf("%+v: %v", tc.req, err)
+		case err == nil && spec.Profile.Dir != tc.want:
+			t.Errorf("%+v starts in %q, want %q", tc.req, spec.Profile.Dir, tc.want)
+		}
+	}
+}
+
 // A session from its prompt to its end.
 //
 // N-19.
