@@ -16,8 +16,6 @@ import (
 
 // Daemons whose log is on one PostgreSQL server see each other's sandboxes, and who
 // holds one; each has its own name.
-//
-// AMB-21.
 func TestGatewaysShareRecords(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.PostgreSQL(t).Database(t)

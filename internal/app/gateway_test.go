@@ -230,8 +230,6 @@ func TestNoGateway(t *testing.T) {
 // What an earlier process left is taken up: sandboxes that ended with it are failed
 // with the reason, what has been over stays as it was, and the keys are those of
 // before.
-//
-// AMB-21.
 func TestGatewayAfterDeath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

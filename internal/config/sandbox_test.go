@@ -67,7 +67,7 @@ profiles:
 // A catalogue with a mistake refuses to load, and says in which file and line, in
 // which profile, which rule it breaks.
 //
-// PRO-1, PRO-2, PRO-3, PRO-4, PRO-5.
+// PRO-1, PRO-2, PRO-3, PRO-4.
 func TestSandboxMistakes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, text, want string }{
