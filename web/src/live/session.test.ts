@@ -35,6 +35,16 @@ test("what is said streams, and moves into the transcript without a double", () 
   expect(s.now.text).toBe("");
 });
 
+test("a reload in the midst of a start knows since when", () => {
+  const starting = info("one", { state: "starting" });
+  expect(start({ session: starting, history: report("one", "a", at) }).since).toBe(at);
+  const failed = report("one", "a", at);
+  failed.attempts![0]!.session_error = { occurred_at: at };
+  // The start before this one tells nothing.
+  expect(start({ session: starting, history: failed }).since).toBe("");
+  expect(start({ history: report("one", "a", at) }).since).toBe("");
+});
+
 test("where the daemon says what is left of a message, that counts", () => {
   let s = room.pushes(start(), [update("text", { run: "r", text: "abc" })]);
   s = room.pushes(s, [{ action: "session.entries", data: { entries: [entry(1, "assistant", { run: "r", text: "not a prefix" })], live: { run: "r", text: "c" } } }]);

@@ -1,5 +1,5 @@
 import type { Report } from "./report";
-import { fresher, ofSession } from "./report";
+import { currentAttempt, fresher, ofSession } from "./report";
 import type { Room } from "./room";
 import type { Entry, InboxStatus, Maybe, PlanEntry, Question, SessionInfo, ToolCall, Update, WatchStatus } from "./wire";
 
@@ -76,7 +76,7 @@ function snapshot(id: string, old: SessionState, s: Snapshot): SessionState {
     now: { run: live?.run ?? "", text: live?.text ?? "", thought: live?.thought ?? "", tools: live?.tools ?? [], plan: live?.plan ?? [] },
     asked: s.session?.asked ?? [],
     doing: "",
-    since: sinceOf(entries.entries, s.session),
+    since: sinceOf(entries.entries, s.session, read),
     contextUsed: old.contextUsed,
     contextSize: old.contextSize,
   };
@@ -94,9 +94,15 @@ function joined(old: SessionState, entries: readonly Entry[], first: boolean): {
   return before.length ? { entries: [...before, ...entries], first: old.first } : { entries, first };
 }
 
-function sinceOf(entries: readonly Entry[], s: Maybe<SessionInfo>): string {
-  if (!s?.run) return "";
-  return entries.findLast((e) => e.kind === "run_start" && e.run === s.run)?.time ?? "";
+function sinceOf(entries: readonly Entry[], s: Maybe<SessionInfo>, report: Maybe<Report>): string {
+  if (s?.run) return entries.findLast((e) => e.kind === "run_start" && e.run === s.run)?.time ?? startOf(s, report);
+  return startOf(s, report);
+}
+
+/** Since when an agent starts, which the report of a start that is not over yet knows. */
+function startOf(s: Maybe<SessionInfo>, report: Maybe<Report>): string {
+  const attempt = s?.state === "starting" ? currentAttempt(report) : undefined;
+  return attempt && !attempt.agent_ended_at && !attempt.session_error && !attempt.session_accepted_at ? attempt.started_at : "";
 }
 
 /** A state under change: lists are copied once for a batch of pushes. */

@@ -36,13 +36,19 @@ export function fences(text: string): Fence[] {
   return parts;
 }
 
-const inline = /(`[^`\n]+`|\*\*[^*\n]+\*\*)/;
+// Stars that stand beside a space or in a glob are what they are: bold begins and ends
+// by CommonMark's rules of flanking, and neither after nor before the slash of a path.
+const beside = "[\\s\\p{P}\\p{S}]";
+const letter = "[^\\s\\p{P}\\p{S}]";
+const begin = `(?<![*/])\\*\\*(?:(?=${letter})|(?<=(?:^|${beside})\\*\\*)(?=[^\\s*]))`;
+const end = `(?:(?<=${letter})\\*\\*|(?<=[^\\s*])\\*\\*(?=$|${beside}))(?![*/])`;
+const inline = new RegExp(`((?<!\`)\`[^\`\\n]+\`(?!\`)|${begin}[^*\\n]+${end})`, "u");
 
 function words(text: string): ReactNode[] {
+  // Every second part is one that matched.
   return text.split(inline).map((part, i) => {
-    if (part.length > 2 && part.startsWith("`") && part.endsWith("`")) return <code key={i}>{part.slice(1, -1)}</code>;
-    if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return <strong key={i}>{part.slice(2, -2)}</strong>;
-    return part;
+    if (i % 2 === 0) return part;
+    return part.startsWith("`") ? <code key={i}>{part.slice(1, -1)}</code> : <strong key={i}>{part.slice(2, -2)}</strong>;
   });
 }
 

@@ -64,6 +64,7 @@ export function McpPanel({ id, view, onReset, onLeave }: Props) {
 function Servers({ id, attempt }: { id: string; attempt: Attempt }) {
   const servers = attempt.servers ?? [];
   const blocked = attempt.session_blocked_at && compareTimes(attempt.session_blocked_at, attempt.session_accepted_at) > 0;
+  const over = !!attempt.session_error || !!attempt.agent_ended_at;
   return (
     <>
       {attempt.agent_ended_at && (
@@ -73,7 +74,15 @@ function Servers({ id, attempt }: { id: string; attempt: Attempt }) {
       )}
       {blocked && (
         <p className="note amber">
-          The agent has not answered since <Time at={attempt.session_blocked_at} />: it waits for a server.
+          {over ? (
+            <>
+              The agent waited for a server, from <Time at={attempt.session_blocked_at} /> until the start was over.
+            </>
+          ) : (
+            <>
+              The agent has not answered since <Time at={attempt.session_blocked_at} />: it waits for a server.
+            </>
+          )}
         </p>
       )}
       {attempt.session_error && (

@@ -26,7 +26,7 @@ export function WorkersView() {
             <PhaseNote view={view} topic="sandboxes" what="the sandboxes" />
             {view.phase === "live" && view.state.length === 0 && (
               <Empty title="No sandboxes">
-                <p>A sandbox runs an agent's tools apart from this machine's files and network.</p>
+                <p>A sandbox runs an agent's tools apart from this machine's files and network. Try <code>ossicle sandbox start</code>.</p>
               </Empty>
             )}
             {view.state.length > 0 && (

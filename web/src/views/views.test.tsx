@@ -6,11 +6,15 @@ import { expect, test, vi } from "vitest";
 import { Api } from "../live/api";
 import { Live } from "../live/live";
 import type { Entry } from "../live/wire";
+import type { View } from "../live/room";
+import { emptySession } from "../live/session";
+import type { SessionState } from "../live/session";
 import { PageContext } from "../page";
 import { Boundary } from "../ui/Boundary";
 import { SafeText, fences } from "../ui/SafeText";
 import { Asked } from "./Asked";
 import { EntryRow } from "./EntryRow";
+import { McpPanel } from "./McpPanel";
 import { McpServerRow } from "./McpServerRow";
 
 const at = "2026-11-30T06:00:00Z";
@@ -29,6 +33,32 @@ test("what an agent says is text, never markup, address or image", () => {
   expect(container.querySelectorAll("img, script, a, iframe, style")).toHaveLength(0);
   expect(container.querySelector("strong")?.textContent).toBe("bold");
   expect(container.textContent).toContain("<script>alert(1)</script>");
+});
+
+test("stars and ticks that mark nothing stay where they are", () => {
+  const plain = [
+    "as a JSON list; ** spans directories. Example: uri=files://d/**/*.md and files://d/**/*.md",
+    "files://a/**/b or files://c/**/d",
+    "a/**,b/**",
+    "2 ** 3 ** 4",
+    "** a**",
+    "**a **",
+    "a**.b**c",
+    "****four****",
+    "**",
+    "****",
+    "``a`b``",
+  ];
+  for (const text of plain) {
+    const { container, unmount } = render(<SafeText text={text} />);
+    expect(container.textContent, text).toBe(text);
+    unmount();
+  }
+  for (const [text, bold] of [["**a**", "a"], ["(**a b**)", "a b"], ["x **Note:** y", "Note:"], ["**\u201ca\u201d**.", "\u201ca\u201d"], ["see **/usr/bin** there", "/usr/bin"], ["a\n**b**\nc", "b"], ["a**b**c", "b"]]) {
+    const { container, unmount } = render(<SafeText text={text!} />);
+    expect(container.querySelector("strong")?.textContent, text).toBe(bold);
+    unmount();
+  }
 });
 
 test("fences that are never closed, or closed by others, hold what follows", () => {
@@ -102,6 +132,24 @@ test("a row of the report has words, steps and no invention", () => {
   expect(row.textContent).toContain("brand_new_code");
   expect(within(row).getByText(/Agent connected/).textContent).toContain("not seen");
   expect(row.querySelectorAll("img, script, a")).toHaveLength(0);
+});
+
+// A-36: a start that waits for a server says so, and no longer once it is over.
+test("an agent whose start is over waits for nothing", () => {
+  const attempt = { session_id: "s", execution_id: "x", attachment_attempt_id: "a", started_at: at, updated_at: at, session_blocked_at: at, servers: [] };
+  const view = (extra: object) => ({ phase: "live", state: { ...emptySession, report: { schema_version: 1, current_attachment_attempt_id: "a", attempts: [{ ...attempt, ...extra }] } } }) as unknown as View<SessionState>;
+  const panel = (extra: object) => (
+    <PageContext value={page()}>
+      <McpPanel id="s" view={view(extra)} onLeave={() => undefined} />
+    </PageContext>
+  );
+  const { rerender } = render(panel({}));
+  expect(screen.getByText(/has not answered since/)).toBeTruthy();
+  for (const over of [{ session_error: { occurred_at: at } }, { agent_ended_at: at }]) {
+    rerender(panel(over));
+    expect(screen.queryByText(/has not answered since/)).toBeNull();
+    expect(screen.getByText(/waited for a server/)).toBeTruthy();
+  }
 });
 
 test("a view that fails leaves the rest, and another one gets its chance", () => {
