@@ -256,6 +256,8 @@ func sandboxProblem(err error) error {
 		return err
 	case errors.As(err, new(*InvalidSandboxError)), errors.As(err, new(*SandboxProfileError)):
 		status = http.StatusBadRequest
+	case errors.As(err, new(*http.MaxBytesError)):
+		status = http.StatusRequestEntityTooLarge
 	case errors.Is(err, worker.ErrUnknownSession):
 		status = http.StatusNotFound
 	case errors.As(err, new(*SandboxExistsError)), errors.As(err, new(*elsewhereError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):

@@ -175,6 +175,7 @@ func TestSandboxAPIErrors(t *testing.T) {
 	}{
 		{"POST", "", `{"id":"more"}`, http.StatusTooManyRequests, "as many sandboxes as there may be: 2"},
 		{"POST", "", `{"ID":"x"}`, http.StatusBadRequest, "unknown object member"},
+		{"POST", "", strings.Repeat(" ", maxRequest+1), http.StatusRequestEntityTooLarge, "too large"},
 		{"POST", "", `{"id":"../x"}`, http.StatusBadRequest, "use up to 63"},
 		{"POST", "", `{"id":"x","profile":"heavy"}`, http.StatusBadRequest, "there are light, quick, slow"},
 		{"GET", "/nobody", "", http.StatusNotFound, "no such session"},
