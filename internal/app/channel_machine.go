@@ -110,7 +110,7 @@ func daemonGateway(ctx context.Context, c *config.Config, data string) notice.Ch
 	_ = resp.Body.Close()
 	// The API answers 401 too, as a problem.
 	if resp.StatusCode == http.StatusUnauthorized && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") {
-		check.Cause = "workers come in at " + url + worker.DialPath
+		check.Cause = "workers come in at " + "ws" + strings.TrimPrefix(url, "http") + worker.DialPath // as workers dial, and doctor takes it
 		return check
 	}
 	check.Cause = url + " takes no workers; ossicle serve --worker-gateway does"
