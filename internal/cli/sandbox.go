@@ -47,7 +47,8 @@ Output is printed as it comes; what comes faster than it can be read is left out
 the middle, and counted there. The exit code is the command's; 124 if its time was
 over, 125 if there was no sandbox or it was lost.
 
-It needs Linux with bubblewrap, and runs nothing where there is no sandbox.`,
+It needs Linux with bubblewrap or Landlock, and runs nothing where there is no
+sandbox, unless a profile of the configuration file says so (driver: plain).`,
 		Example: `  ossicle sandbox run -- python3 -c 'print(6*7)'
   ossicle sandbox run --timeout 30s --keep-artifacts kept -- sh -c 'mkdir out; date > out/now'`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, e, args) },
