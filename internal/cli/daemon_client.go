@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 
@@ -163,6 +164,15 @@ func (c *daemonClient) call(ctx context.Context, method, path string, in, out an
 	return nil
 }
 
+// pathSegment escapes a name for a path. Dots alone would be directories to
+// whoever handles the path on its way, and ask for something else than was named.
+func pathSegment(name string) string {
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(name)
+}
+
 // send makes a request and returns the body of a good answer.
 func (c *daemonClient) send(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var payload io.Reader = http.NoBody
@@ -178,6 +188,9 @@ func (c *daemonClient) send(ctx context.Context, method, path string, in any) (i
 
 // sendBody makes a request with headers and a body.
 func (c *daemonClient) sendBody(ctx context.Context, method, path string, header http.Header, payload io.Reader) (io.ReadCloser, error) {
+	if name, _, _ := strings.Cut(path, "?"); strings.Contains(name, "//") || strings.HasSuffix(name, "/") {
+		return nil, &usageError{errors.New("the name is empty")}
+	}
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("--url: %w", err)}

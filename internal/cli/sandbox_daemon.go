@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,9 +37,9 @@ func sandboxCommands(e *env) []*cobra.Command {
 }
 
 func sandboxPath(id string, more ...string) string {
-	parts := []string{"/v1/sandboxes", url.PathEscape(id)}
+	parts := []string{"/v1/sandboxes", pathSegment(id)}
 	for _, m := range more {
-		parts = append(parts, url.PathEscape(m))
+		parts = append(parts, pathSegment(m))
 	}
 	return strings.Join(parts, "/")
 }
@@ -54,6 +53,16 @@ func (f *daemonFlags) onSandbox(ctx context.Context, e *env, do func(*daemonClie
 		case http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 			return &sandboxError{p}
 		}
+	}
+	return err
+}
+
+// inSandbox is onSandbox for what ends with the exit code of a command: no sandbox
+// of that name is no code that a command has.
+func (f *daemonFlags) inSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
+	err := f.onSandbox(ctx, e, do)
+	if p, ok := errors.AsType[*app.Problem](err); ok && p.Status == http.StatusNotFound {
+		return &sandboxError{p}
 	}
 	return err
 }

@@ -41,7 +41,7 @@ name is printed; see 'ossicle sandbox tail'.`,
 			if err != nil {
 				return &usageError{err}
 			}
-			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error { return e.execIn(cmd.Context(), c, args[0], req) })
+			return f.inSandbox(cmd.Context(), e, func(c *daemonClient) error { return e.execIn(cmd.Context(), c, args[0], req) })
 		},
 	}
 	flags := cmd.Flags()
@@ -201,7 +201,7 @@ func newSandboxTail(e *env, f *daemonFlags) *cobra.Command {
 		Short: "Print what a job of a sandbox wrote; with --follow until it ends, and end with its exit code",
 		Args:  usage(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
+			return f.inSandbox(cmd.Context(), e, func(c *daemonClient) error {
 				return e.tailJob(cmd.Context(), c, args[0], args[1], follow)
 			})
 		},

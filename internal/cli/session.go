@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -36,7 +35,7 @@ func newSession(e *env) *cobra.Command {
 }
 
 func sessionPath(id, verb string) string {
-	path := "/v1/sessions/" + url.PathEscape(id)
+	path := "/v1/sessions/" + pathSegment(id)
 	if verb != "" {
 		path += "/" + verb
 	}
