@@ -189,6 +189,9 @@ func (e *SandboxExec) arguments() (map[string]any, error) {
 	return args, nil
 }
 
+// errCommandEnded is what becomes of a command when this process ends.
+var errCommandEnded = apiErrorf(http.StatusServiceUnavailable, "run command in sandbox: the process that serves ends, and the command with it")
+
 // exec runs a command and streams what it writes. It is killed when the client
 // goes away, unless it is detached.
 func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
@@ -223,6 +226,9 @@ func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	id, end, timedOut, err := job.run(ctx, args)
 	if err != nil && id != "" && ctx.Err() != nil {
 		killJob(s, id)
+	}
+	if err != nil && a.gone.Err() != nil {
+		err = errCommandEnded
 	}
 	switch {
 	case err != nil && !out.begun():
