@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	evidence "github.com/ossicle/ossicle/attach"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpclient"
@@ -191,6 +193,8 @@ func reachReason(err error) evidence.Reason {
 		return evidence.ReasonExited
 	case spawn:
 		return evidence.ReasonSpawnFailed
+	case errors.Is(err, mcp.ErrConnectionClosed): // the SDK gives up what is no MCP, and does not always say so
+		return evidence.ReasonProtocolError
 	}
 	return shim.Reason(err)
 }

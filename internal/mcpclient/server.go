@@ -79,7 +79,16 @@ func (s *Server) session(ctx context.Context) (*session, error) {
 	}
 }
 
-var errConnectTimeout = errors.New("no connection within the time limit")
+// errConnectTimeout is a net.Error, by which callers tell it.
+var errConnectTimeout error = connectTimeout{}
+
+type connectTimeout struct{}
+
+func (connectTimeout) Error() string { return "no connection within the time limit" }
+
+// Timeout and Temporary are those of net.Error.
+func (connectTimeout) Timeout() bool   { return true }
+func (connectTimeout) Temporary() bool { return true }
 
 // connect makes the attempt d and then watches the connection.
 func (s *Server) connect(ctx context.Context, d *dial) {
