@@ -103,16 +103,18 @@ func (e *env) load() (*config.Config, error) {
 }
 
 // logger writes to standard error, so that standard output stays the product.
-func (e *env) logger(c config.Log) *slog.Logger {
+func (e *env) logger(c config.Log) *slog.Logger { return loggerTo(e.Err, c) }
+
+func loggerTo(w io.Writer, c config.Log) *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.Level)); err != nil {
 		level = slog.LevelInfo
 	}
 	o := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(e.Err, o))
+		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	return slog.New(slog.NewTextHandler(e.Err, o))
+	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // usage marks the errors of an argument check as mistakes on the command line.

@@ -122,6 +122,11 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 	if err != nil {
 		return err
 	}
+	if spec.Passthrough && terminal(e.Err) && screenOf(e) != nil {
+		held := &heldLog{}
+		e.log = loggerTo(held, c.Log)
+		defer func() { err = errors.Join(err, held.write(e.Err)) }()
+	}
 	feed, stop, err := f.openFeed(ctx, e, c)
 	if err != nil {
 		return err
