@@ -1,6 +1,6 @@
 // Getting in, and getting back.
 import assert from "node:assert/strict";
-import { accessible, api, close, desktop, fits, go, open, phone, token, url } from "./browser.mjs";
+import { accessible, api, close, desktop, fits, go, open, phone, picture, token, url } from "./browser.mjs";
 
 /** The link lets one in and leaves no trace; without it the page asks, and a wrong token is told. */
 export async function entry(browser) {
@@ -53,6 +53,7 @@ export async function limited(_browser, ask) {
   for (const [path, words] of [["#/signals", "Your token gives no right"], ["#/workers", "Your token gives no right"]]) {
     await go(page, path);
     await page.getByText(words).first().waitFor();
+    assert.equal(await page.locator("main").getByText(/^\d+ (alive|waiting)$/).count(), 0, "it counts what it may not see");
     await accessible(page, `${path} without the right`);
   }
   await api("POST", "/v1/topics/secrets/events", { data: "not for everybody" });
@@ -74,6 +75,13 @@ export async function again(_browser, ask) {
   await ask("kill");
   await page.getByText("Reconnecting…").waitFor();
   await page.getByText(/^Not live/).first().waitFor();
+  // The bar has room for these longer words, and views come up that were not opened before.
+  const right = (box) => box.x + box.width;
+  assert.ok(right(await page.getByRole("button", { name: /Forget the token/ }).boundingBox()) <= right(await page.locator("header.top").boundingBox()), "the bar is too narrow");
+  await picture(page, "reconnecting");
+  await go(page, "#/feed");
+  await page.getByRole("heading", { name: "Live feed", level: 1 }).waitFor();
+  await go(page, "#/sessions/one");
   await ask("start");
   await page.getByText("Live", { exact: true }).first().waitFor();
   await page.getByText("you said before").first().waitFor();

@@ -10,11 +10,18 @@ import { Button, IconButton } from "./ui/Button";
 import { Icon } from "./ui/Icon";
 import { SessionsView } from "./views/SessionsView";
 
-const WatchesView = lazy(() => import("./views/WatchesView").then((m) => ({ default: m.WatchesView })));
-const InboxView = lazy(() => import("./views/InboxView").then((m) => ({ default: m.InboxView })));
-const FeedView = lazy(() => import("./views/FeedView").then((m) => ({ default: m.FeedView })));
-const SignalsView = lazy(() => import("./views/SignalsView").then((m) => ({ default: m.SignalsView })));
-const WorkersView = lazy(() => import("./views/WorkersView").then((m) => ({ default: m.WorkersView })));
+const views = {
+  watches: () => import("./views/WatchesView").then((m) => ({ default: m.WatchesView })),
+  inbox: () => import("./views/InboxView").then((m) => ({ default: m.InboxView })),
+  feed: () => import("./views/FeedView").then((m) => ({ default: m.FeedView })),
+  signals: () => import("./views/SignalsView").then((m) => ({ default: m.SignalsView })),
+  workers: () => import("./views/WorkersView").then((m) => ({ default: m.WorkersView })),
+};
+const WatchesView = lazy(views.watches);
+const InboxView = lazy(views.inbox);
+const FeedView = lazy(views.feed);
+const SignalsView = lazy(views.signals);
+const WorkersView = lazy(views.workers);
 
 const titles: Record<Place, string> = {
   sessions: "Sessions",
@@ -31,6 +38,11 @@ export function Shell() {
   useEffect(() => {
     document.title = (route.id ? route.id + " · " : "") + titles[route.place] + " · ossicle";
   }, [route]);
+  const status = useStatus();
+  useEffect(() => {
+    // While the daemon is away, or another one, what was not loaded before is not to be had.
+    if (status === "live") for (const load of Object.values(views)) load().catch(() => undefined);
+  }, [status]);
   return (
     <div className="app">
       <a

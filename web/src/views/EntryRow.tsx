@@ -11,10 +11,12 @@ interface Props {
   entry: Entry;
   open: boolean;
   onOpen: (seq: number, open: boolean) => void;
+  /** It is the beginning of a turn that nobody ended. */
+  cut?: boolean;
 }
 
 /** One entry of a transcript, whatever it is. */
-export const EntryRow = memo(function EntryRow({ entry: e, open, onOpen }: Props) {
+export const EntryRow = memo(function EntryRow({ entry: e, open, onOpen, cut }: Props) {
   const fold = (summary: ReactNode, inside: ReactNode): ReactNode => (
     <details open={open} onToggle={(t) => onOpen(e.seq, t.currentTarget.open)}>
       <summary>{summary}</summary>
@@ -97,6 +99,13 @@ export const EntryRow = memo(function EntryRow({ entry: e, open, onOpen }: Props
     case "context":
       return <div className="entry system">{fold(<span className="cut">ossicle told the agent: {oneLine(e.text)}</span>, <div className="text">{e.text}</div>)}</div>;
     case "run_start":
+      if (cut) {
+        return (
+          <div className="entry system red" role="note">
+            This turn was cut off: ossicle went away in its midst · <Clock at={e.time} />
+          </div>
+        );
+      }
       return <Line>{startWords(e)} · <Clock at={e.time} /></Line>;
     case "run_end":
       return e.error && !/the run was cancelled$/.test(e.error) ? (

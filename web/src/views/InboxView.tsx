@@ -41,7 +41,7 @@ export function InboxView() {
     <div className="view">
       <div className="head">
         <h1 className="grow">Inbox</h1>
-        <span className="tiny muted">{agents.reduce((n, a) => n + a.pending, 0)} waiting</span>
+        {view.phase !== "failed" && view.phase !== "loading" && <span className="tiny muted">{agents.reduce((n, a) => n + a.pending, 0)} waiting</span>}
       </div>
       <div className="body" tabIndex={0} role="region" aria-label="Notices">
         <div className="page">

@@ -28,9 +28,10 @@ export function McpServerRow({ session, server: s }: { session: string; server: 
       <ul className="checks" aria-label={`What was seen of ${s.name}`}>
         {checklist(s).map((c) => {
           const bad = c.key === "failed" || c.key === "filtered" || c.key === "closed";
+          const mark = !c.at || c.key === "filtered" ? "" : bad ? "no" : "yes"; // grey: left out is no failure
           return (
             <li key={c.key}>
-              <span className={`mark ${c.at ? (bad ? "no" : "yes") : ""}`} aria-hidden="true">
+              <span className={`mark ${mark}`} aria-hidden="true">
                 {c.at ? (bad ? "!" : "✓") : "–"}
               </span>
               <span className={c.at ? "wrap" : "not"}>

@@ -10,14 +10,16 @@ import { Empty } from "../ui/Empty";
 import { Asked } from "./Asked";
 import { EntryRow } from "./EntryRow";
 import { NowRows } from "./NowRows";
-import { estimate, shown } from "./rows";
+import { cutOff, estimate, shown } from "./rows";
 
 const page = 500;
 const nearEnd = 48;
 
 /** What was said and done, of which only what is in sight is drawn. */
 export function Transcript({ id, state, loading }: { id: string; state: SessionState; loading: boolean }) {
-  const entries = useMemo(() => state.entries.filter(shown), [state.entries]);
+  const running = state.info?.running ?? true;
+  const cut = useMemo(() => cutOff(state.entries, running), [state.entries, running]);
+  const entries = useMemo(() => state.entries.filter((e) => shown(e) || cut.has(e.seq)), [state.entries, cut]);
   const scroller = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);
   const [behind, setBehind] = useState(false);
@@ -82,7 +84,7 @@ export function Transcript({ id, state, loading }: { id: string; state: SessionS
           if (!e) return null;
           return (
             <div key={row.key} data-index={row.index} ref={rows.measureElement} className="place" role="listitem" aria-setsize={entries.length} aria-posinset={row.index + 1} style={{ transform: `translateY(${row.start}px)` }}>
-              <EntryRow entry={e} open={open.has(e.seq)} onOpen={onOpen} />
+              <EntryRow entry={e} open={open.has(e.seq)} onOpen={onOpen} cut={cut.has(e.seq)} />
             </div>
           );
         })}

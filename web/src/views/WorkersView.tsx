@@ -12,7 +12,7 @@ export function WorkersView() {
     <div className="view">
       <div className="head">
         <h1 className="grow">Workers</h1>
-        {!none && <span className="tiny muted">{view.state.filter((s) => !ended(s)).length} alive</span>}
+        {view.phase !== "failed" && view.phase !== "loading" && <span className="tiny muted">{view.state.filter((s) => !ended(s)).length} alive</span>}
       </div>
       {none ? (
         <Empty title="No gateway for sandboxes">

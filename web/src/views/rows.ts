@@ -7,6 +7,16 @@ export function shown(e: Entry): boolean {
   return e.kind !== "queue_operation" || e.operation === "drop";
 }
 
+/**
+ * Turns that nobody ended: the daemon or the machine went away in their midst. One that
+ * may still run is none of them.
+ */
+export function cutOff(entries: readonly Entry[], running: boolean): ReadonlySet<number> {
+  const ended = new Set(entries.filter((e) => e.kind === "run_end").map((e) => e.run));
+  const starts = entries.filter((e) => e.kind === "run_start");
+  return new Set(starts.filter((e, i) => !ended.has(e.run) && (!running || i < starts.length - 1)).map((e) => e.seq));
+}
+
 /** A number to go by before a row has been measured. */
 export function estimate(e: Entry): number {
   switch (e.kind) {

@@ -5,7 +5,8 @@ import userEvent from "@testing-library/user-event";
 import { expect, test, vi } from "vitest";
 import { Api } from "../live/api";
 import { Live } from "../live/live";
-import type { Entry } from "../live/wire";
+import type { Server } from "../live/report";
+import type { DryRun, Entry } from "../live/wire";
 import type { View } from "../live/room";
 import { emptySession } from "../live/session";
 import type { SessionState } from "../live/session";
@@ -14,8 +15,10 @@ import { Boundary } from "../ui/Boundary";
 import { SafeText, fences } from "../ui/SafeText";
 import { Asked } from "./Asked";
 import { EntryRow } from "./EntryRow";
+import { DryRunResult } from "./DryRunResult";
 import { McpPanel } from "./McpPanel";
 import { McpServerRow } from "./McpServerRow";
+import { cutOff } from "./rows";
 
 const at = "2026-11-30T06:00:00Z";
 const hostile = '<img src=x onerror=alert(1)><script>alert(1)</script> [a](javascript:alert(1)) ![b](http://evil.example/x.png)';
@@ -132,6 +135,48 @@ test("a row of the report has words, steps and no invention", () => {
   expect(row.textContent).toContain("brand_new_code");
   expect(within(row).getByText(/Agent connected/).textContent).toContain("not seen");
   expect(row.querySelectorAll("img, script, a")).toHaveLength(0);
+});
+
+// A-25: filtered is grey.
+test("a server that was left out is marked as no failure", () => {
+  const marks = (server: Server) => {
+    const { container, unmount } = render(
+      <PageContext value={page()}>
+        <McpServerRow session="s" server={server} />
+      </PageContext>,
+    );
+    const red = container.querySelectorAll(".mark.no").length;
+    unmount();
+    return red;
+  };
+  expect(marks({ name: "b", status: "filtered", steps: { server_filtered: { at } } })).toBe(0);
+  expect(marks({ name: "b", status: "failed", failed_at: at })).toBe(1);
+});
+
+test("a filter that fails on what it is tried on is not said to run", () => {
+  const said = (...lines: NonNullable<DryRun["lines"]>) => {
+    const { unmount } = render(<DryRunResult result={{ ok: true, lines }} />);
+    const note = screen.getByRole("status");
+    const words = `${note.className}: ${note.textContent}`;
+    unmount();
+    return words;
+  };
+  const good = { event: {}, line: "x" };
+  const bad = { event: {}, line: null, error: "KeyError" };
+  expect(said(good, good)).toMatch(/green: The filter runs/);
+  expect(said(bad, bad)).toMatch(/amber: .*fails on every event/);
+  expect(said(bad, good)).toMatch(/amber: .*fails on 1 of 2 events/);
+  expect(said()).toMatch(/green/);
+});
+
+test("a turn that nobody ended is shown as cut off, one that may run is not", () => {
+  const run = (seq: number, kind: string, of: string) => entry(kind, { seq, run: of });
+  const two = [run(1, "run_start", "a"), run(2, "run_end", "a"), run(3, "run_start", "b")];
+  expect([...cutOff(two, true)]).toEqual([]);
+  expect([...cutOff(two, false)]).toEqual([3]);
+  expect([...cutOff([...two, run(4, "run_start", "c")], true)]).toEqual([3]);
+  render(<EntryRow entry={entry("run_start", { run: "b", inputs: ["i"] })} open={false} onOpen={() => undefined} cut />);
+  expect(screen.getByText(/was cut off/)).toBeTruthy();
 });
 
 // A-36: a start that waits for a server says so, and no longer once it is over.
