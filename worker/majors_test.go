@@ -112,3 +112,53 @@ func TestHostAcceptsTwoMajors(t *testing.T) {
 		process.wait()
 	})
 }
+
+// Of a roll-out in the right order no step has a worker that meets a host which
+// refuses it: first every host takes both majors, then workers become newer, then
+// hosts drop the older. Workers first, or hosts that drop it too early, have one.
+//
+// VER-11.
+func TestRollOutOfMajors(t *testing.T) {
+	t.Parallel()
+	const v1, v2 = "agentfy.worker.v1", "agentfy.worker.v2"
+	older, both, newer := []string{"1.2.0"}, []string{"2.0.0", "1.2.0"}, []string{"2.0.0"}
+	for _, step := range []struct {
+		name    string
+		hosts   [][]string // that serve at the same time
+		workers []string   // that may be scheduled, or run
+		right   bool
+	}{
+		{"before", [][]string{older}, []string{v1}, true},
+		{"hosts learn the newer", [][]string{older, both}, []string{v1}, true},
+		{"workers become newer", [][]string{both}, []string{v1, v2}, true},
+		{"hosts drop the older", [][]string{both, newer}, []string{v2}, true},
+		{"after", [][]string{newer}, []string{v2}, true},
+		{"workers before hosts", [][]string{older, both}, []string{v1, v2}, false},
+		{"dropped too early", [][]string{both, newer}, []string{v1, v2}, false},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			t.Parallel()
+			right := true
+			for _, host := range step.hosts {
+				for _, major := range step.workers {
+					synctest.Test(t, func(t *testing.T) {
+						r := newRig(nil, func(o *worker.HostOptions) { o.Channels = host })
+						defer r.close()
+						s := mustCreate(t, r, "s1")
+						_, resp, err := workertest.DialPeer(t.Context(), r.net, "t-s1", major)
+						if err != nil {
+							right = false
+							if resp.Status != http.StatusUpgradeRequired || s.Record().Failure != worker.FailureVersion {
+								t.Errorf("%v", err)
+							}
+							return
+						}
+					})
+				}
+			}
+			if right != step.right {
+				t.Errorf("every worker meets hosts that take it: %v", right)
+			}
+		})
+	}
+}
