@@ -61,6 +61,9 @@ export async function watch() {
   await go(page, "#/inbox");
   const item = page.locator("details").filter({ hasText: "notes" }).first();
   await until("it was seen", async () => /Seen|Acknowledged/.test(await item.innerText().catch(() => "")));
+  await page.setViewportSize(phone.viewport);
+  assert.ok((await item.locator("summary time").boundingBox()).height < 26, "a time is broken in two");
+  await page.setViewportSize(desktop.viewport);
   await item.locator("summary").click();
   await item.getByRole("list", { name: "Steps of its delivery" }).waitFor();
   await accessible(page, "a notice and its steps");

@@ -38,6 +38,7 @@ test("what is said streams, and moves into the transcript without a double", () 
 test("a reload in the midst of a start knows since when", () => {
   const starting = info("one", { state: "starting" });
   expect(start({ session: starting, history: report("one", "a", at) }).since).toBe(at);
+  expect(room.pushes(start({ session: starting }), [mcp("one", report("one", "a", at))]).since).toBe(at);
   const failed = report("one", "a", at);
   failed.attempts![0]!.session_error = { occurred_at: at };
   // The start before this one tells nothing.

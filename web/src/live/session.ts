@@ -177,7 +177,10 @@ function push(id: string, d: Draft, action: string, data: unknown): Draft {
     case "session.mcp_status_updated": {
       const { session_id: of, history } = data as { session_id?: string; history?: Maybe<Report> };
       // What comes live counts over what is held unless that is strictly newer.
-      if (of === id && history && ofSession(history, id)) d.set({ report: fresher(history, d.s.report) });
+      if (of === id && history && ofSession(history, id)) {
+        d.set({ report: fresher(history, d.s.report) });
+        d.set({ since: d.s.since || startOf(d.s.info, d.s.report) });
+      }
       break;
     }
   }

@@ -3,7 +3,8 @@ import { useNow } from "./useNow";
 
 /** A time in words, with the exact one beside it as a title. */
 export function Time({ at, both = false }: { at: string | undefined; both?: boolean }) {
-  const now = useNow(15_000);
+  // What happened since the last tick is not yet to come.
+  const now = Math.max(useNow(15_000), Date.now());
   if (!at) return null;
   return (
     <time dateTime={at} title={absolute(at)}>

@@ -13,6 +13,7 @@ import type { SessionState } from "../live/session";
 import { PageContext } from "../page";
 import { Boundary } from "../ui/Boundary";
 import { SafeText, fences } from "../ui/SafeText";
+import { Time } from "../ui/Time";
 import { Asked } from "./Asked";
 import { EntryRow } from "./EntryRow";
 import { DryRunResult } from "./DryRunResult";
@@ -177,6 +178,15 @@ test("a turn that nobody ended is shown as cut off, one that may run is not", ()
   expect([...cutOff([...two, run(4, "run_start", "c")], true)]).toEqual([3]);
   render(<EntryRow entry={entry("run_start", { run: "b", inputs: ["i"] })} open={false} onOpen={() => undefined} cut />);
   expect(screen.getByText(/was cut off/)).toBeTruthy();
+});
+
+test("what happened since the last tick of the clock is not to come", () => {
+  vi.useFakeTimers({ now: Date.parse(at) });
+  render(<Time at={at} />);
+  vi.setSystemTime(Date.parse(at) + 12_000);
+  const { container } = render(<Time at={new Date().toISOString()} />);
+  expect(container.textContent).toBe("just now");
+  vi.useRealTimers();
 });
 
 // a start that waits for a server says so, and no longer once it is over.
