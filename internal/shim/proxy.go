@@ -164,7 +164,8 @@ func Reason(err error) attach.Reason {
 		return attach.ReasonTLS
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return attach.ReasonTimeout
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "malformed HTTP"):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
+		strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "server closed idle connection"): // it hung up, or spoke first
 		return attach.ReasonProtocolError
 	}
 	return attach.ReasonUnreachable
