@@ -7,6 +7,8 @@ export function McpSettings({ open, onClose, info }: { open: boolean; onClose: (
   const { info: page } = usePage();
   const profile = page?.profiles?.find((p) => p.name === info?.meta.profile);
   const injected = info?.agent?.injected ?? [];
+  // What cannot be read is unknown: no list of servers stands in for it.
+  const unknown = info?.meta.profile && !profile ? (page ? "unknown: the daemon's configuration has no profile of this name now" : "unknown: the daemon's configuration could not be read") : "";
   return (
     <Dialog open={open} onClose={onClose} title="MCP settings" description="What is configured. Whether the agent really has it is what the report says.">
       <dl className="facts">
@@ -18,6 +20,12 @@ export function McpSettings({ open, onClose, info }: { open: boolean; onClose: (
             <dd>{[profile.agent, profile.engine].filter(Boolean).join(" · ")}</dd>
             <dt>Servers of the profile</dt>
             <dd>{profile.servers?.length ? profile.servers.join(", ") : "none"}</dd>
+          </>
+        )}
+        {unknown && (
+          <>
+            <dt>Servers of the profile</dt>
+            <dd>{unknown}</dd>
           </>
         )}
         {injected.length > 0 && (

@@ -6,7 +6,7 @@ import { expect, test, vi } from "vitest";
 import { Api } from "../live/api";
 import { Live } from "../live/live";
 import type { Server } from "../live/report";
-import type { DryRun, Entry } from "../live/wire";
+import type { DryRun, Entry, PageInfo, SessionInfo } from "../live/wire";
 import type { View } from "../live/room";
 import { emptySession } from "../live/session";
 import type { SessionState } from "../live/session";
@@ -19,6 +19,7 @@ import { EntryRow } from "./EntryRow";
 import { DryRunResult } from "./DryRunResult";
 import { McpPanel } from "./McpPanel";
 import { McpServerRow } from "./McpServerRow";
+import { McpSettings } from "./McpSettings";
 import { cutOff } from "./rows";
 
 const at = "2026-11-30T06:00:00Z";
@@ -225,4 +226,24 @@ test("a view that fails leaves the rest, and another one gets its chance", () =>
   );
   expect(screen.getByText("well")).toBeTruthy();
   quiet.mockRestore();
+});
+
+//
+test("a configuration that cannot be read is unknown, and no list of servers stands in for it", () => {
+  const session = { meta: { id: "s", profile: "coder", created_at: at, updated_at: at }, state: "idle", inputs: 0, notices: 0, running: true } as SessionInfo;
+  const known: PageInfo = { profiles: [{ name: "coder", engine: "acp", servers: ["memo"] }] };
+  for (const [info, says] of [
+    [null, "unknown: the daemon's configuration could not be read"],
+    [{ profiles: [] }, "unknown: the daemon's configuration has no profile of this name now"],
+    [known, "memo"],
+  ] as [PageInfo | null, string][]) {
+    const { unmount } = render(
+      <PageContext value={{ ...page(), info }}>
+        <McpSettings open onClose={() => undefined} info={session} />
+      </PageContext>,
+    );
+    const servers = screen.getByText("Servers of the profile");
+    expect(servers.nextElementSibling?.textContent).toBe(says);
+    unmount();
+  }
 });
