@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -140,7 +141,8 @@ func (a *attempt) answered(conversation string, err error) {
 // failed tells of an error that names no server. Of an agent that has ended, what
 // it wrote to standard error is not told.
 func (a *attempt) failed(err error) {
-	d := evidence.Detail{Reason: evidence.ReasonSessionFailed, Summary: a.r.clean.Summary(err.Error())}
+	// Of "session: call" the sanitizer would make a setting, and hide its value.
+	d := evidence.Detail{Reason: evidence.ReasonSessionFailed, Summary: a.r.clean.Summary(strings.TrimPrefix(err.Error(), "open session: "))}
 	var exit *agent.ExitError
 	if errors.As(err, &exit) {
 		d.Summary = a.r.clean.Summary(fmt.Sprintf("the agent ended: %v", exit.Err))

@@ -195,7 +195,7 @@ func TestRefusedDelivery(t *testing.T) {
 			return err
 		}
 		so.Attachment.Decided([]agent.Injected{{Server: builtin, Transport: "http"}})
-		so.Attachment.Answered("", errors.New("no such session"))
+		so.Attachment.Answered("", errors.New("open session: call session/load: there is none"))
 		second, err := so.Attachment.Servers(ctx)
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func TestRefusedDelivery(t *testing.T) {
 	mustSay(t, one, "hello")
 	r := report(t, a, "a")
 	if len(r.Attempts) != 2 || r.Attempts[0].SessionAcceptedAt.IsZero() || r.Attempts[0].SessionError != nil || r.Attempts[1].SessionError == nil ||
-		r.Attempts[1].LateTrafficAt.IsZero() || r.Attempts[0].ExecutionID != r.Attempts[1].ExecutionID {
+		r.Attempts[1].SessionError.Summary != "call session/load: there is none" || r.Attempts[1].LateTrafficAt.IsZero() || r.Attempts[0].ExecutionID != r.Attempts[1].ExecutionID {
 		t.Errorf("attempts %+v", r.Attempts)
 	}
 }
