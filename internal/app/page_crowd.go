@@ -63,6 +63,39 @@ func (c *crowd) admit(ctx context.Context, to *pageserver.Stream, state func(run
 	}
 }
 
+// attend is the goroutine of a topic of which only the newest state counts, until
+// ctx ends. ready, if there is one, runs before somebody is let in; flush tells what
+// has changed, and does not begin twice within a window.
+func (c *crowd) attend(ctx context.Context, ready, flush func(context.Context)) {
+	var last time.Time
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer timer.Stop()
+	tell := func() {
+		last = time.Now()
+		flush(ctx)
+	}
+	for {
+		select {
+		case enter := <-c.calls:
+			if ready != nil {
+				ready(ctx)
+			}
+			enter(ctx)
+		case <-c.look:
+			if wait := time.Until(last.Add(stateWindow)); wait > 0 {
+				timer.Reset(wait)
+				continue
+			}
+			tell()
+		case <-timer.C:
+			tell()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (c *crowd) leave(to *pageserver.Stream) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

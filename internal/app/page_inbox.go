@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/ossicle/ossicle/internal/pageserver"
 	"github.com/ossicle/ossicle/notice"
@@ -29,18 +28,13 @@ type inboxTopic struct {
 	notices map[string]bool
 	agents  map[string]bool
 	unknown bool
-
-	// Of run's goroutine.
-	last  time.Time
-	timer *time.Timer
 }
 
 func newInboxTopic(p *page) *inboxTopic {
 	t := &inboxTopic{
 		crowd: newCrowd(p, pageserver.Topic{Kind: pageserver.Inbox}), p: p,
-		notices: map[string]bool{}, agents: map[string]bool{}, timer: time.NewTimer(time.Hour),
+		notices: map[string]bool{}, agents: map[string]bool{},
 	}
-	t.timer.Stop()
 	return t
 }
 
@@ -61,25 +55,8 @@ func (t *inboxTopic) mark(c notice.Change) {
 
 func (t *inboxTopic) run(ctx context.Context) {
 	defer close(t.over)
-	defer t.timer.Stop()
 	defer t.p.agents.Inbox.Observe(t.mark)()
-	for {
-		select {
-		case enter := <-t.calls:
-			t.flush(ctx)
-			enter(ctx)
-		case <-t.look:
-			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
-				t.timer.Reset(wait)
-				continue
-			}
-			t.flush(ctx)
-		case <-t.timer.C:
-			t.flush(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
+	t.attend(ctx, t.flush, t.flush)
 }
 
 // inboxState is what a subscription to the inbox begins with.
@@ -110,7 +87,6 @@ func (t *inboxTopic) flush(ctx context.Context) {
 	notices, agents, unknown := t.notices, t.agents, t.unknown
 	t.notices, t.agents, t.unknown = map[string]bool{}, map[string]bool{}, false
 	t.outside.Unlock()
-	t.last = time.Now()
 	if unknown {
 		t.gap()
 		return

@@ -32,42 +32,23 @@ type sandboxesTopic struct {
 	told     map[string][]byte
 	followed map[*worker.Session]bool
 	work     sync.WaitGroup
-	last     time.Time
-	timer    *time.Timer
 }
 
 func newSandboxesTopic(p *page, g *WorkerGateway) *sandboxesTopic {
 	t := &sandboxesTopic{
 		crowd: newCrowd(p, pageserver.Topic{Kind: pageserver.Sandboxes}), g: g,
-		told: map[string][]byte{}, followed: map[*worker.Session]bool{}, timer: time.NewTimer(time.Hour),
+		told: map[string][]byte{}, followed: map[*worker.Session]bool{},
 	}
-	t.timer.Stop()
 	return t
 }
 
 func (t *sandboxesTopic) run(ctx context.Context) {
 	defer close(t.over)
-	defer t.timer.Stop()
 	defer t.work.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer t.g.changed.listen(func(string) { t.ring() })()
-	for {
-		select {
-		case enter := <-t.calls:
-			enter(ctx)
-		case <-t.look:
-			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
-				t.timer.Reset(wait)
-				continue
-			}
-			t.flush(ctx)
-		case <-t.timer.C:
-			t.flush(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
+	t.attend(ctx, nil, t.flush)
 }
 
 // join implements pageTopic.
@@ -79,7 +60,6 @@ func (t *sandboxesTopic) join(ctx context.Context, to *pageserver.Stream) error 
 }
 
 func (t *sandboxesTopic) flush(ctx context.Context) {
-	t.last = time.Now()
 	if _, err := t.tell(ctx); err != nil && ctx.Err() == nil {
 		t.log.LogAttrs(ctx, slog.LevelWarn, "sandboxes cannot be listed for the page", logattr.Err(err))
 		t.gap()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
-	"time"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/pageserver"
@@ -25,16 +24,13 @@ type sessionsTopic struct {
 	followed map[string]*Agent
 	work     sync.WaitGroup
 	told     map[string][]byte
-	last     time.Time
-	timer    *time.Timer
 }
 
 func newSessionsTopic(p *page) *sessionsTopic {
 	t := &sessionsTopic{
 		crowd: newCrowd(p, pageserver.Topic{Kind: pageserver.Sessions}), p: p,
-		dirty: map[string]bool{}, followed: map[string]*Agent{}, told: map[string][]byte{}, timer: time.NewTimer(time.Hour),
+		dirty: map[string]bool{}, followed: map[string]*Agent{}, told: map[string][]byte{},
 	}
-	t.timer.Stop()
 	return t
 }
 
@@ -47,30 +43,14 @@ func (t *sessionsTopic) mark(id string) {
 
 func (t *sessionsTopic) run(ctx context.Context) {
 	defer close(t.over)
-	defer t.timer.Stop()
 	defer t.work.Wait()
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	defer t.p.agents.lives.listen(t.mark)()
-	for {
-		select {
-		case enter := <-t.calls:
-			t.follow(follow)
-			enter(ctx)
-		case <-t.look:
-			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
-				t.timer.Reset(wait)
-				continue
-			}
-			t.follow(follow)
-			t.flush(ctx)
-		case <-t.timer.C:
-			t.follow(follow)
-			t.flush(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
+	t.attend(ctx, func(context.Context) { t.follow(follow) }, func(ctx context.Context) {
+		t.follow(follow)
+		t.flush(ctx)
+	})
 }
 
 // join implements pageTopic.
@@ -99,7 +79,6 @@ func (t *sessionsTopic) flush(ctx context.Context) {
 	dirty := t.dirty
 	t.dirty = map[string]bool{}
 	t.outside.Unlock()
-	t.last = time.Now()
 	for id := range dirty {
 		ctx, cancel := context.WithTimeout(ctx, pageRead)
 		m, err := t.p.api.meta(ctx, id)

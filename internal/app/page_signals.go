@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/pageserver"
@@ -157,36 +156,17 @@ type signalsTopic struct {
 	unwatch []func()
 	cursor  int64
 	board   map[string]mailbox.Entry // as it was told
-	last    time.Time
-	timer   *time.Timer
 }
 
 func newSignalsTopic(p *page, name pageserver.Topic) *signalsTopic {
-	t := &signalsTopic{crowd: newCrowd(p, name), p: p, id: name.ID, timer: time.NewTimer(time.Hour)}
-	t.timer.Stop()
+	t := &signalsTopic{crowd: newCrowd(p, name), p: p, id: name.ID}
 	return t
 }
 
 func (t *signalsTopic) run(ctx context.Context) {
 	defer close(t.over)
-	defer t.timer.Stop()
 	defer t.close(ctx)
-	for {
-		select {
-		case enter := <-t.calls:
-			enter(ctx)
-		case <-t.look:
-			if wait := time.Until(t.last.Add(stateWindow)); wait > 0 {
-				t.timer.Reset(wait)
-				continue
-			}
-			t.flush(ctx)
-		case <-t.timer.C:
-			t.flush(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
+	t.attend(ctx, nil, t.flush)
 }
 
 // join implements pageTopic.
@@ -254,7 +234,6 @@ func (t *signalsTopic) flush(ctx context.Context) {
 	m := t.marked
 	t.marked.signals, t.marked.agents, t.marked.board = false, false, false
 	t.outside.Unlock()
-	t.last = time.Now()
 	if t.x == nil {
 		return
 	}
