@@ -27,25 +27,28 @@ type Escalator interface {
 	Escalate(ctx context.Context, e Escalation) error
 }
 
-// Escalate begins turns of the agent for the signals that the gate lets through,
-// one at a time, until ctx ends; then it returns nil. What was there before is
-// left alone. turn bounds one turn; zero means TurnTime.
-func (m *Member) Escalate(ctx context.Context, to Escalator, turn time.Duration) error {
+// Escalate takes note of the signals that arrive from now on. The function that it
+// returns begins turns of the agent for those that the gate lets through, one at a
+// time, and returns when its context ends; it must be called, once. What was there
+// before is left alone. turn bounds one turn; zero means TurnTime.
+func (m *Member) Escalate(to Escalator, turn time.Duration) (run func(context.Context)) {
 	if turn <= 0 {
 		turn = TurnTime
 	}
 	r := &runner{m: m, to: to, turn: turn, kicked: make(chan struct{}, 1)}
-	m.s.mu.Lock()
-	r.after = m.s.heads.Signals
-	m.s.mu.Unlock()
-	r.last.Store(r.after)
-	defer m.s.watch(PartSignals, m.who.Agent, r.arrived)()
-	for {
-		select {
-		case <-r.kicked:
-			r.next(ctx)
-		case <-ctx.Done():
-			return nil
+	stop := m.s.add(&watcher{part: PartSignals, agent: m.who.Agent, changed: r.arrived}, func(h Heads) {
+		r.after = h.Signals
+		r.last.Store(h.Signals)
+	})
+	return func(ctx context.Context) {
+		defer stop()
+		for {
+			select {
+			case <-r.kicked:
+				r.next(ctx)
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }

@@ -45,14 +45,15 @@ func (c *client) count() int {
 // escalates runs the second tier of a member until stop is called.
 func (s *stage) escalates(m *mailbox.Member, c mailbox.Escalator) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
-	done := make(chan error, 1)
-	go func() { done <- m.Escalate(ctx, c, 0) }()
-	synctest.Wait()
+	run := m.Escalate(c, 0)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(ctx)
+	}()
 	return func() {
 		cancel()
-		if err := <-done; err != nil {
-			s.Error(err)
-		}
+		<-done
 	}
 }
 

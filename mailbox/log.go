@@ -55,5 +55,5 @@ func (s *Session) head(ctx context.Context) (int64, error) {
 
 // WatchLog is Watch for the signals of all members.
 func (s *Session) WatchLog(changed func()) (stop func()) {
-	return s.add(&watcher{part: PartSignals, all: true, changed: func(Envelope) { changed() }})
+	return s.add(&watcher{part: PartSignals, all: true, changed: func(Envelope) { changed() }}, nil)
 }

@@ -306,15 +306,16 @@ func (s *Session) lookAtMembers(ctx context.Context) (next time.Duration) {
 // more after stop has returned. An acknowledgement is no change: who has made it
 // knows.
 func (s *Session) Watch(part Part, agent string, changed func()) (stop func()) {
-	return s.watch(part, agent, func(Envelope) { changed() })
+	return s.add(&watcher{part: part, agent: agent, changed: func(Envelope) { changed() }}, nil)
 }
 
-func (s *Session) watch(part Part, agent string, changed func(Envelope)) (stop func()) {
-	return s.add(&watcher{part: part, agent: agent, changed: changed})
-}
-
-func (s *Session) add(w *watcher) (stop func()) {
+// add lets a watcher watch from now on; since, if not nil, is told what there was
+// before.
+func (s *Session) add(w *watcher, since func(Heads)) (stop func()) {
 	s.mu.Lock()
+	if since != nil {
+		since(s.heads)
+	}
 	s.watchers[w] = struct{}{}
 	s.mu.Unlock()
 	if w.part == PartAgents {

@@ -89,7 +89,8 @@ func (s *seat) sit(ctx context.Context, session, agent string) (*mailbox.Member,
 	s.work.Go(func() { _ = m.Forward(s.run, in, s.o.turn) })
 	s.work.Go(func() { s.rest(m, in) })
 	if s.o.escalator != nil {
-		s.work.Go(func() { _ = m.Escalate(s.run, s.o.escalator(x.ID()), 0) })
+		escalate := m.Escalate(s.o.escalator(x.ID()), 0)
+		s.work.Go(func() { escalate(s.run) })
 	}
 	return m, nil
 }
