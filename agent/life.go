@@ -170,7 +170,7 @@ func (s *Session) reportStart(ctx context.Context, engine Engine, info Info) {
 // reportExit tells of a death once.
 func (s *Session) reportExit(ctx context.Context, err error) {
 	s.transcript.add(Entry{Kind: EntryAgent, Title: "exited", Error: err.Error()})
-	s.publish(Update{Stream: StreamAgent, Event: EventExited, Error: err.Error()})
+	s.publish(Update{Stream: StreamAgent, Event: EventExited, Error: err.Error(), cause: err})
 	s.log.LogAttrs(ctx, slog.LevelWarn, "agent.exited", logattr.Session(s.id), logattr.Err(err))
 }
 

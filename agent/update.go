@@ -48,7 +48,12 @@ type Update struct {
 	Aside   bool               `json:"out_of_turn,omitempty"`
 
 	message int64 // EventText: which message of the session it is a part of
+	cause   error // EventExited
 }
+
+// Cause is what Error of EventExited tells: an *ExitError if the agent died. It is
+// nil for an update that was read from elsewhere.
+func (u *Update) Cause() error { return u.cause }
 
 // Events of updates.
 const (

@@ -81,7 +81,8 @@ tool of the MCP servers is a Python function, and watch_start; --watch starts
 watches for it. What they notice becomes turns of the agent.
 
 With --passthrough the agent is a command line program with a screen of its own,
-shown as it is: notices are typed to it when the screen rests.
+shown as it is: notices are typed to it when the screen rests. The exit code is
+then the program's, or 128 + N where signal N ended it.
 
 Lines on standard input are for the agent. /cancel ends its turn, /reset its
 conversation, /watches lists the watches, /quit ends. After the end of the input,

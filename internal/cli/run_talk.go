@@ -24,6 +24,7 @@ type talk struct {
 	session   *agent.Session
 	one       *app.Agent
 	shown     map[string]string // status of tool calls that were printed
+	ended     error             // how the program in a terminal ended, while none runs
 
 	ran   chan struct{} // holds one: a run has ended
 	lines chan string
@@ -53,6 +54,16 @@ func (t *talk) Publish(_ context.Context, r agent.Reply) error {
 
 // run lives the session until it has nothing more to wait for, or ctx ends.
 func (t *talk) run(ctx context.Context, one *app.Agent, prompt string) error {
+	err := t.live(ctx, one, prompt)
+	if _, typed := one.Terminal(); !typed || ctx.Err() != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return programEnded(err, t.ended)
+}
+
+func (t *talk) live(ctx context.Context, one *app.Agent, prompt string) error {
 	t.session, t.one = one.Session, one
 	sub := one.Session.Subscribe()
 	var printer sync.WaitGroup
@@ -250,6 +261,12 @@ func (t *talk) print(sub *agent.Subscription) {
 			_ = writeJSON(t.env.Out, u)
 		} else {
 			t.show(&u)
+		}
+		switch u.Event {
+		case agent.EventExited:
+			t.ended = u.Cause()
+		case agent.EventStarted:
+			t.ended = nil
 		}
 		t.mu.Unlock()
 		switch u.Event {

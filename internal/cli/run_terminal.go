@@ -5,7 +5,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -71,9 +73,9 @@ func (s *screen) show(ctx context.Context, one *app.Agent, term agent.Terminal, 
 				running = true
 				go s.read(term)
 			case u.Event == agent.EventExited && !running:
-				return &agentError{errors.New(u.Error)}
+				return programEnded(&agentError{errors.New(u.Error)}, u.Cause())
 			case u.Event == agent.EventExited:
-				return nil // as the program itself would
+				return programEnded(nil, u.Cause()) // as the program itself would
 			}
 		case err := <-one.Failed():
 			return err
@@ -81,6 +83,26 @@ func (s *screen) show(ctx context.Context, one *app.Agent, term agent.Terminal, 
 			return nil
 		}
 	}
+}
+
+// programEnded ends the command as the program in the terminal has ended, which has
+// shown itself what there is to say. Other ends, say of one that could not be
+// started, are otherwise.
+func programEnded(otherwise, cause error) error {
+	if _, exited := errors.AsType[*agent.ExitError](cause); !exited {
+		return otherwise
+	}
+	code := exitOK
+	if state, ok := errors.AsType[*exec.ExitError](cause); ok {
+		code = state.ExitCode()
+		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+			code = 128 + int(status.Signal())
+		}
+	}
+	if code == exitOK {
+		return nil
+	}
+	return &codeError{code: code, reason: "the program failed", silent: true}
 }
 
 // raw hands keys over as they are, also those that are signals otherwise.
