@@ -174,10 +174,12 @@ type SessionInfo struct {
 	Running bool `json:"running"`
 	// Engine is "passthrough" for an agent that is shown in a terminal, also while it
 	// does not run there.
-	Engine  string           `json:"engine,omitzero"`
-	Watches []watch.Status   `json:"watches,omitempty"`
-	Asked   []agent.Question `json:"asked,omitempty"`
-	Inbox   *notice.Status   `json:"inbox,omitempty"`
+	Engine string `json:"engine,omitzero"`
+	// Watching is how many watches it has; lists say that alone.
+	Watching int              `json:"watching,omitzero"`
+	Watches  []watch.Status   `json:"watches,omitempty"`
+	Asked    []agent.Question `json:"asked,omitempty"`
+	Inbox    *notice.Status   `json:"inbox,omitempty"`
 }
 
 func (s *sessionAPI) list(r *http.Request) (any, error) {
@@ -213,7 +215,7 @@ func (s *sessionAPI) info(m agent.Meta) SessionInfo {
 	if one == nil {
 		return SessionInfo{Status: agent.Status{Meta: m, State: "stopped"}}
 	}
-	return SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one)}
+	return SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watching: len(one.Client.Watches.List())}
 }
 
 func engineOf(one *Agent) string {

@@ -67,6 +67,8 @@ type pageInfo struct {
 	Principal pageOwner     `json:"principal"`
 	Features  pageFeatures  `json:"features"`
 	Profiles  []pageProfile `json:"profiles"`
+	// Sandboxes are the kinds that can be started here.
+	Sandboxes []pageSandbox `json:"sandbox_profiles"`
 }
 
 type pageOwner struct {
@@ -91,8 +93,29 @@ type pageProfile struct {
 	Sandbox string   `json:"sandbox,omitempty"`
 }
 
+// pageSandbox is a kind of sandbox.
+type pageSandbox struct {
+	Name   string `json:"name"`
+	Driver string `json:"driver"`
+	Tier   string `json:"tier,omitempty"` // the only one that will do; empty is the best that there is
+}
+
+// sandboxProfiles are the kinds of sandboxes of the gateway, by name.
+func (p *page) sandboxProfiles() []pageSandbox {
+	all := []pageSandbox{}
+	if p.boxes == nil {
+		return all
+	}
+	for _, name := range p.boxes.config.SandboxNames() {
+		if s, known := p.boxes.config.Sandbox(name); known {
+			all = append(all, pageSandbox{name, s.Driver, s.Tier})
+		}
+	}
+	return all
+}
+
 func (p *page) describe(r *http.Request) (any, error) {
-	info := pageInfo{Version: version.Number(), Principal: pageOwner{"", true}, Profiles: []pageProfile{}}
+	info := pageInfo{Version: version.Number(), Principal: pageOwner{"", true}, Profiles: []pageProfile{}, Sandboxes: []pageSandbox{}}
 	if who, known := httpserver.PrincipalOf(r.Context()); known {
 		info.Principal = pageOwner{who.Name, who.Rights.Session("*")}
 	}
@@ -100,6 +123,7 @@ func (p *page) describe(r *http.Request) (any, error) {
 	if !info.Principal.All { // profiles are for whoever may start a session
 		return info, nil
 	}
+	info.Sandboxes = p.sandboxProfiles()
 	for name, c := range p.agents.config.Profiles {
 		one := pageProfile{Name: name, Engine: "chat", Agent: c.Model.Name, Dir: c.Dir, Servers: []string{}, Sandbox: c.Sandbox}
 		if len(c.Command) > 0 {

@@ -27,7 +27,7 @@ func TestGoldenPage(t *testing.T) {
 	count, line := 4, "ADDED todo"
 	status := notice.Status{Agent: "a", Counts: notice.Counts{notice.Seen: 1}, Spent: notice.Spent{WakesHour: 1}}
 	info := SessionInfo{
-		Status: agent.Status{Meta: agent.Meta{ID: "a", Profile: "p", Dir: "/d", CreatedAt: at, UpdatedAt: at}, State: "running", Run: "run-1"}, Running: true,
+		Status: agent.Status{Meta: agent.Meta{ID: "a", Profile: "p", Dir: "/d", CreatedAt: at, UpdatedAt: at}, State: "running", Run: "run-1"}, Running: true, Watching: 1,
 		Watches: []watch.Status{{Name: "n", URI: "memo://notes", Shape: watch.ShapeState, Events: 1}},
 		Asked:   []agent.Question{{ID: "ask-1", Call: agent.ToolCall{ID: "t"}, Options: []agent.PermissionOption{{ID: "y", Name: "Yes", Kind: agent.AllowOnce}}, Until: at}},
 		Inbox:   &status,
@@ -60,7 +60,8 @@ func TestGoldenPage(t *testing.T) {
 		terminalOutput{Offset: 3, Data: []byte("x")},
 		pageInfo{
 			Version: "1", Principal: pageOwner{"local", true}, Features: pageFeatures{Feed: true},
-			Profiles: []pageProfile{{Name: "p", Engine: "acp", Agent: "claude", Servers: []string{}}},
+			Profiles:  []pageProfile{{Name: "p", Engine: "acp", Agent: "claude", Servers: []string{}}},
+			Sandboxes: []pageSandbox{{Name: "light", Driver: "local"}, {Name: "tight", Driver: "local", Tier: "bubblewrap"}},
 		},
 		describeServer("s", []watch.Entry{{URI: "memo://notes", Name: "notes"}, {URI: "memo://{x}", Name: "any", Template: true}}, nil),
 		watch.Tryout{OK: true, Lines: []watch.TryoutLine{{Event: json.RawMessage(`{"type":"ADDED"}`), Line: &line, Now: true}, {Event: json.RawMessage(`{}`), Error: "KeyError"}}},

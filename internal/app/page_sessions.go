@@ -80,6 +80,10 @@ func (t *sessionsTopic) flush(ctx context.Context) {
 	t.dirty = map[string]bool{}
 	t.outside.Unlock()
 	for id := range dirty {
+		if info := t.p.api.info(agent.Meta{ID: id}); info.Running { // it asks no store, however often a watch hears something
+			t.tell(&info)
+			continue
+		}
 		ctx, cancel := context.WithTimeout(ctx, pageRead)
 		m, err := t.p.api.meta(ctx, id)
 		cancel()
@@ -112,15 +116,17 @@ func (t *sessionsTopic) follow(ctx context.Context) {
 		id := one.Session.ID()
 		running[id] = one
 		if t.followed[id] != one {
-			t.work.Go(func() { t.hear(ctx, one.Session) })
+			t.work.Go(func() { t.hear(ctx, one) })
 		}
 	}
 	t.followed = running
 }
 
 // hear marks a session whenever it may be shown differently in the list.
-func (t *sessionsTopic) hear(ctx context.Context, s *agent.Session) {
+func (t *sessionsTopic) hear(ctx context.Context, one *Agent) {
+	s := one.Session
 	defer t.mark(s.ID())
+	defer one.Client.Watches.Observe(func() { t.mark(s.ID()) })()
 	for ctx.Err() == nil {
 		sub := s.Subscribe()
 		t.mark(s.ID())

@@ -306,6 +306,16 @@ func TestPageWatches(t *testing.T) {
 	if status, body := s.ask(http.MethodPost, "/v1/sessions/a/watches", `{"name":"n","uri":"memo://notes"}`); status != http.StatusOK || !strings.Contains(body, `"name":"n"`) {
 		t.Fatalf("start: %d %s", status, body)
 	}
+	overview := s.tab()
+	counted := func(want int) func(tabMessage) bool {
+		return func(m tabMessage) bool {
+			c := decode[struct{ Session SessionInfo }](t, m.Data).Session
+			return m.Action == "sessions.changed" && c.Meta.ID == "a" && c.Watching == want
+		}
+	}
+	if l := decode[struct{ Sessions []SessionInfo }](t, overview.subscribe("sessions").Result); len(l.Sessions) != 1 || l.Sessions[0].Watching != 1 {
+		t.Errorf("the list counts %+v", l)
+	}
 	watches := func(want int, events bool) {
 		t.Helper()
 		page.until(func(m tabMessage) bool {
@@ -328,6 +338,11 @@ func TestPageWatches(t *testing.T) {
 		}
 	}
 	watches(0, false)
+	overview.until(counted(0))
+	if status, body := s.ask(http.MethodPost, "/v1/sessions/a/watches", `{"name":"again","uri":"memo://notes"}`); status != http.StatusOK {
+		t.Fatalf("start again: %d %s", status, body)
+	}
+	overview.until(counted(1))
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -559,8 +574,8 @@ func TestPageSandboxes(t *testing.T) {
 	if len(list.Sandboxes) != 1 || list.Sandboxes[0].ID != "before" || list.Sandboxes[0].State != worker.StateRunning {
 		t.Errorf("at first: %+v", list)
 	}
-	if info := decode[pageInfo](t, []byte(second(s.ask(http.MethodGet, "/v1/page", "")))); !info.Features.Sandboxes {
-		t.Errorf("features %+v", info.Features)
+	if info := decode[pageInfo](t, []byte(second(s.ask(http.MethodGet, "/v1/page", "")))); !info.Features.Sandboxes || !slices.Contains(info.Sandboxes, pageSandbox{Name: "slow", Driver: config.DriverLocal}) {
+		t.Errorf("features %+v, kinds of sandboxes %+v", info.Features, info.Sandboxes)
 	}
 	state := func(id string, want worker.State) {
 		t.Helper()
