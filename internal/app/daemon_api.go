@@ -17,6 +17,7 @@ import (
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/httpserver"
+	"github.com/ossicle/ossicle/internal/jsonx"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -44,11 +45,13 @@ func (s *sessionAPI) routes() []httpserver.Route {
 	route := func(pattern string, do func(*http.Request) (any, error)) httpserver.Route {
 		return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-			if err := mayUse(r); err != nil {
-				writeAPIError(w, err)
-				return
+			v, err := any(nil), mayUse(r)
+			if err == nil {
+				err = checkQuery(r)
 			}
-			v, err := do(r)
+			if err == nil {
+				v, err = do(r)
+			}
 			if err != nil {
 				writeAPIError(w, err)
 				return
@@ -162,7 +165,7 @@ func readAPI(r *http.Request, v any) error {
 		body = []byte("{}")
 	}
 	if err := jsonv2.Unmarshal(body, v, jsonv2.RejectUnknownMembers(true)); err != nil {
-		return &apiError{http.StatusBadRequest, fmt.Errorf("read request: %w", err)}
+		return &apiError{http.StatusBadRequest, fmt.Errorf("read request: %s", jsonx.Explain(err))}
 	}
 	return nil
 }
@@ -239,7 +242,7 @@ func (s *sessionAPI) meta(ctx context.Context, id string) (agent.Meta, error) {
 	if s.agents.Agent(id) != nil {
 		return agent.Meta{ID: id}, nil
 	}
-	return agent.Meta{}, apiErrorf(http.StatusNotFound, "find session %q: there is none", id)
+	return agent.Meta{}, apiErrorf(http.StatusNotFound, "find session %s: there is none", shown(id))
 }
 
 func (s *sessionAPI) show(r *http.Request) (any, error) {
@@ -398,6 +401,9 @@ func (s *sessionAPI) transcript(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	err := mayUse(r)
 	if err == nil {
+		err = checkQuery(r)
+	}
+	if err == nil {
 		_, err = s.meta(r.Context(), id)
 	}
 	if err != nil {
@@ -434,16 +440,19 @@ func transcriptQuery(r *http.Request) (*agent.Query, error) {
 	if !values.Has("after") && !values.Has("limit") && !values.Has("last") {
 		return nil, nil //nolint:nilnil // no query means everything
 	}
-	q := &agent.Query{Last: values.Get("last") == "true"}
+	q := &agent.Query{}
 	var err error
+	if q.Last, err = truth("last", values.Get("last")); err != nil {
+		return nil, err
+	}
 	if v := values.Get("after"); v != "" {
 		if q.After, err = strconv.ParseInt(v, 10, 64); err != nil || q.After < 0 {
-			return nil, apiErrorf(http.StatusBadRequest, "after=%q: use the seq of an entry", v)
+			return nil, apiErrorf(http.StatusBadRequest, "after=%s: use the seq of an entry", shown(v))
 		}
 	}
 	if v := values.Get("limit"); v != "" {
 		if q.Limit, err = strconv.Atoi(v); err != nil || q.Limit < 1 || q.Limit > agent.MaxPage {
-			return nil, apiErrorf(http.StatusBadRequest, "limit=%q: use 1 to %d", v, agent.MaxPage)
+			return nil, apiErrorf(http.StatusBadRequest, "limit=%s: use 1 to %d", shown(v), agent.MaxPage)
 		}
 	}
 	return q, nil

@@ -88,7 +88,7 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 	if req.Profile != "" {
 		p, ok := s.agents.config.Profiles[req.Profile]
 		if !ok {
-			return nil, fmt.Errorf("profile %q is not in the configuration file of this process", req.Profile)
+			return nil, fmt.Errorf("profile %s is not in the configuration file of this process", shown(req.Profile))
 		}
 		key, err := modelKey(p.Model.APIKeyEnv)
 		if err != nil {
@@ -123,6 +123,10 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 	switch {
 	case notice.CheckAgent(req.ID) != nil:
 		return nil, notice.CheckAgent(req.ID)
+	case len(req.Agent) > 0 && req.Model != nil:
+		return nil, errors.New("agent and model exclude each other: give one of them")
+	case spec.Kind != "" && !spec.Passthrough:
+		return nil, errors.New("kind goes with passthrough")
 	case len(spec.Profile.Command) == 0 && spec.Model.URL == "":
 		return nil, errors.New("neither an agent nor a model is given")
 	case spec.Passthrough && len(spec.Profile.Command) == 0:

@@ -130,7 +130,7 @@ type SandboxProfileError struct {
 }
 
 func (e *SandboxProfileError) Error() string {
-	return fmt.Sprintf("start sandbox: there is no profile %q; there are %s", e.Profile, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("start sandbox: there is no profile %.80q; there are %s", e.Profile, strings.Join(e.Known, ", "))
 }
 
 // OpenGateway serves workers on a Unix socket of this machine, and on an address

@@ -47,7 +47,10 @@ func (a *sandboxAPI) routes() []httpserver.Route {
 			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 			err := mayUseSandboxes(r)
 			if err == nil {
-				err = sandboxProblem(do(w, r))
+				err = checkQuery(r)
+			}
+			if err == nil {
+				err = sandboxProblem(r.PathValue("id"), do(w, r))
 			}
 			if err != nil {
 				writeAPIError(w, err)
@@ -86,7 +89,10 @@ func mayUseSandboxes(r *http.Request) error {
 }
 
 func (a *sandboxAPI) list(r *http.Request) (any, error) {
-	all := r.URL.Query().Get("all") == "true"
+	all, err := truth("all", r.URL.Query().Get("all"))
+	if err != nil {
+		return nil, err
+	}
 	list, err := a.gateway.List(r.Context(), all)
 	return struct {
 		Sandboxes []SandboxInfo `json:"sandboxes"`
@@ -305,7 +311,7 @@ func (a *sandboxAPI) tail(r *http.Request) (any, error) {
 	case err1 != nil || err2 != nil || wait > followWait.Milliseconds():
 		return nil, apiErrorf(http.StatusBadRequest, "offset and wait_ms: use numbers, and at most %d for the wait", followWait.Milliseconds())
 	case stream != "stdout" && stream != "stderr":
-		return nil, apiErrorf(http.StatusBadRequest, "stream %q: use stdout or stderr", stream)
+		return nil, apiErrorf(http.StatusBadRequest, "stream %s: use stdout or stderr", shown(stream))
 	case q.Get("job") == "":
 		return nil, apiErrorf(http.StatusBadRequest, "name a job: exec says it")
 	}
@@ -348,7 +354,7 @@ func (a *sandboxAPI) release(r *http.Request) (any, error) {
 	}
 	req.Reason = cmp.Or(req.Reason, worker.ReasonExplicit)
 	if !req.Reason.Valid() {
-		return nil, apiErrorf(http.StatusBadRequest, "reason %q: use explicit, idle, deadline or failed", req.Reason)
+		return nil, apiErrorf(http.StatusBadRequest, "reason %s: use explicit, idle, deadline or failed", shown(string(req.Reason)))
 	}
 	ctx, cancel := a.within(r.Context(), SandboxTimeout+sandboxMargin) // calls may take as long
 	defer cancel()

@@ -247,8 +247,8 @@ func (g *WorkerGateway) Probe(ctx context.Context, profile string) (tier, reason
 	return d.tier, d.reason, nil
 }
 
-// sandboxProblem maps the errors of sandboxes to the status that the API answers.
-func sandboxProblem(err error) error {
+// sandboxProblem maps the errors of a sandbox to the status that the API answers.
+func sandboxProblem(id string, err error) error {
 	var api *apiError
 	status := http.StatusUnprocessableEntity
 	switch {
@@ -258,8 +258,8 @@ func sandboxProblem(err error) error {
 		status = http.StatusBadRequest
 	case errors.As(err, new(*http.MaxBytesError)):
 		status = http.StatusRequestEntityTooLarge
-	case errors.Is(err, worker.ErrUnknownSession):
-		status = http.StatusNotFound
+	case errors.Is(err, worker.ErrUnknownSession): // which is what the channel calls it
+		return apiErrorf(http.StatusNotFound, "find sandbox %s: there is none; 'ossicle sandbox list --all' lists them", shown(id))
 	case errors.As(err, new(*SandboxExistsError)), errors.As(err, new(*elsewhereError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):
 		status = http.StatusConflict
 	case errors.Is(err, ErrTooManySandboxes), errors.Is(err, worker.ErrBusy):

@@ -51,6 +51,9 @@ func jsonRoute(pattern string, may func(*http.Request) error, do func(*http.Requ
 			err = may(r)
 		}
 		if err == nil {
+			err = checkQuery(r)
+		}
+		if err == nil {
 			v, err = do(r)
 		}
 		if err != nil {
@@ -244,7 +247,7 @@ func (p *page) stopWatch(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if !one.Client.Watches.Stop(r.PathValue("name")) {
-		return nil, apiErrorf(http.StatusNotFound, "stop watch %q: there is none of that name", r.PathValue("name"))
+		return nil, apiErrorf(http.StatusNotFound, "stop watch %s: there is none of that name", shown(r.PathValue("name")))
 	}
 	return map[string]bool{"stopped": true}, nil
 }
@@ -271,10 +274,13 @@ func (p *page) listInbox(r *http.Request) (any, error) {
 	q := notice.Query{Newest: true, Limit: notice.DefaultPage}
 	v := r.URL.Query()
 	q.Agent, q.Source, q.After = v.Get("agent"), notice.Source(v.Get("source")), v.Get("after")
+	if !slices.Contains([]notice.Source{"", notice.SourceWatch, notice.SourceSignal, notice.SourceFeed, notice.SourceWorker, notice.SourceSystem}, q.Source) {
+		return nil, apiErrorf(http.StatusBadRequest, "source=%s: use watch, signal, feed, worker or system", shown(string(q.Source)))
+	}
 	if s := v.Get("state"); s != "" {
 		for name := range strings.SplitSeq(s, ",") {
 			if notice.State(name).Rank() < 0 {
-				return nil, apiErrorf(http.StatusBadRequest, "state=%q: there is no such state", name)
+				return nil, apiErrorf(http.StatusBadRequest, "state=%s: there is no such state", shown(name))
 			}
 			q.States = append(q.States, notice.State(name))
 		}
@@ -282,7 +288,7 @@ func (p *page) listInbox(r *http.Request) (any, error) {
 	if s := v.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > notice.MaxPage {
-			return nil, apiErrorf(http.StatusBadRequest, "limit=%q: use 1 to %d", s, notice.MaxPage)
+			return nil, apiErrorf(http.StatusBadRequest, "limit=%s: use 1 to %d", shown(s), notice.MaxPage)
 		}
 		q.Limit = n
 	}

@@ -1,12 +1,12 @@
 package pageserver
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/ossicle/ossicle/internal/jsonx"
 )
 
 // Kind is what a topic is about.
@@ -93,7 +93,7 @@ type head struct {
 func parseRequest(text []byte) (request, error) {
 	var h head
 	if err := json.Unmarshal(text, &h); err != nil {
-		return request{}, Errorf(CodeBadRequest, "the message is no request: %s", reason(err))
+		return request{}, Errorf(CodeBadRequest, "the message is no request: %s", jsonx.Explain(err))
 	}
 	r := request{id: h.ID, action: h.Action}
 	if h.ID < 1 {
@@ -194,16 +194,8 @@ func parseCall(action string, text []byte) (*Call, error) {
 
 func strictly(text []byte, v any) error {
 	if err := json.Unmarshal(text, v, json.RejectUnknownMembers(true)); err != nil {
-		return Errorf(CodeBadRequest, "read request: %s", reason(err))
+		return Errorf(CodeBadRequest, "read request: %s", jsonx.Explain(err))
 	}
 	return nil
 }
 
-// reason is what is wrong with JSON, without the values that stand in it.
-func reason(err error) string {
-	text := fmt.Sprint(err)
-	if i := slices.Index([]byte(text), '\n'); i >= 0 {
-		text = text[:i]
-	}
-	return strings.TrimPrefix(text[:min(len(text), 200)], "json: ")
-}
