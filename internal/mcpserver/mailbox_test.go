@@ -41,10 +41,18 @@ func newSeats(t *testing.T, agents ...string) *seats {
 		cancel()
 		s.work.Wait()
 	})
+	told := make(chan struct{}, 1)
+	defer s.session.Watch(mailbox.PartAgents, "", func() {
+		select {
+		case told <- struct{}{}:
+		default:
+		}
+	})()
 	for _, a := range agents {
 		if s.members[a], err = s.session.Join(t.Context(), mailbox.Registration{Agent: a, Run: "run-" + a}); err != nil {
 			t.Fatal(err)
 		}
+		<-told // or who watches from now on would hear of it
 	}
 	return s
 }
