@@ -1,6 +1,9 @@
 package agent
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Idle reports whether there is nothing to do: no run, no agent at work, and
 // nothing in the queue that could start a run (specification W-156). Notices
@@ -59,14 +62,17 @@ func (s *Session) tellIdle() {
 
 // Status is a snapshot of a session.
 type Status struct {
-	Meta    Meta   `json:"meta"`
-	State   string `json:"state"` // fresh, starting, running, busy, idle, draining or closed
-	Run     string `json:"run,omitempty"`
-	Inputs  int    `json:"inputs"`  // unclaimed
-	Notices int    `json:"notices"` // unclaimed
-	Held    bool   `json:"held,omitempty"`
-	Asked   int    `json:"questions,omitempty"`
-	Agent   Info   `json:"agent"`
+	Meta  Meta   `json:"meta"`
+	State string `json:"state"` // fresh, starting, running, busy, idle, draining or closed
+	// Since is when State began, of starting, running, busy and draining.
+	Since   time.Time `json:"since,omitzero"`
+	Run     string    `json:"run,omitempty"`
+	Inputs  int       `json:"inputs"`  // unclaimed
+	Notices int       `json:"notices"` // unclaimed
+	Held    bool      `json:"held,omitempty"`
+	Asked   int       `json:"questions,omitempty"`
+	Agent   Info      `json:"agent"`
+	Trouble *Trouble  `json:"trouble,omitempty"` // nil: nothing is known to be wrong
 }
 
 // Status returns what is going on.
@@ -74,20 +80,20 @@ func (s *Session) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	inputs, notices := s.queue.counts()
-	st := Status{Meta: s.meta, Inputs: inputs, Notices: notices, Held: s.held, Asked: len(s.perms.open), Agent: s.engine.info}
+	st := Status{Meta: s.meta, Inputs: inputs, Notices: notices, Held: s.held, Asked: len(s.perms.open), Agent: s.engine.info, Trouble: s.troubles.worst()}
 	switch {
 	case s.state == fresh:
 		st.State = "fresh"
 	case s.state == closed:
 		st.State = "closed"
 	case s.state == draining:
-		st.State = "draining"
+		st.State, st.Since = "draining", s.drainAt.Add(-s.opts.Grace)
 	case s.active != nil:
-		st.State, st.Run = "running", s.active.id
+		st.State, st.Run, st.Since = "running", s.active.id, s.active.began
 	case s.working:
-		st.State = "starting"
+		st.State, st.Since = "starting", s.workSince
 	case s.busy.active():
-		st.State = "busy"
+		st.State, st.Since = "busy", s.busy.since
 	default:
 		st.State = "idle"
 	}

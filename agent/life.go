@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -37,19 +36,29 @@ func (s *Session) ensureEngine(ctx context.Context) (Engine, error) {
 	err := s.allowStart(time.Now())
 	s.mu.Unlock()
 	if err != nil {
+		s.noAgent(err)
 		return nil, err
 	}
 	s.closeEngine(ctx)
 	s.publish(Update{Stream: StreamAgent, Event: EventStarting})
 	engine, info, err := s.startEngine(ctx)
 	if err != nil {
-		err = fmt.Errorf("start agent: %w", err)
-		s.reportExit(ctx, err)
+		err = &startError{err}
+		s.noAgent(err)
+		s.reportExit(ctx, titleUnavailable, err)
 		return nil, err
 	}
 	s.reportStart(ctx, engine, info)
 	s.awaitTools(ctx, info)
 	return engine, nil
+}
+
+// noAgent notes that no agent can be started.
+func (s *Session) noAgent(err error) {
+	why := s.shown(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.troubles.unavailable(time.Now(), why, err)
 }
 
 // awaitTools waits until the agent knows the tools that it was given: those who
@@ -160,16 +169,19 @@ func (s *Session) reportStart(ctx context.Context, engine Engine, info Info) {
 		s.meta.Agent += " " + info.Version
 	}
 	agent := s.meta.Agent
+	if !s.engine.dead {
+		s.troubles.agent = nil
+	}
 	s.mu.Unlock()
-	s.transcript.add(Entry{Kind: EntryAgent, Title: "started", Text: agent, ID: info.Conversation})
+	s.transcript.add(Entry{Kind: EntryAgent, Title: titleStarted, Text: agent, ID: info.Conversation})
 	s.publish(Update{Stream: StreamAgent, Event: EventStarted, Name: agent, ID: info.Conversation})
 	s.log.LogAttrs(ctx, slog.LevelInfo, "agent.started", logattr.Session(s.id), agentName(agent))
 	s.saveMeta(ctx)
 }
 
-// reportExit tells of a death once.
-func (s *Session) reportExit(ctx context.Context, err error) {
-	s.transcript.add(Entry{Kind: EntryAgent, Title: "exited", Error: err.Error()})
+// reportExit tells of a death, or of a start that failed, once.
+func (s *Session) reportExit(ctx context.Context, title string, err error) {
+	s.transcript.add(Entry{Kind: EntryAgent, Title: title, Error: err.Error()})
 	s.publish(Update{Stream: StreamAgent, Event: EventExited, Error: err.Error(), cause: err})
 	s.log.LogAttrs(ctx, slog.LevelWarn, "agent.exited", logattr.Session(s.id), logattr.Err(err))
 }
@@ -202,10 +214,12 @@ func (s *Session) closeEngine(ctx context.Context) {
 
 // exited marks the current life as over.
 func (s *Session) exited(ctx context.Context, n int, err error) {
+	why := s.shown(err)
 	s.mu.Lock()
 	first := n == s.engine.count && !s.engine.dead && s.engine.engine != nil
 	if first {
 		s.engine.dead = true
+		s.troubles.exited(time.Now(), why)
 		close(s.engine.gone)
 		s.endAside()
 		clear(s.tools)
@@ -218,7 +232,7 @@ func (s *Session) exited(ctx context.Context, n int, err error) {
 	for _, q := range questions {
 		s.answer(q, "", "the agent exited")
 	}
-	s.reportExit(ctx, err)
+	s.reportExit(ctx, titleExited, err)
 	s.ring()
 }
 
@@ -276,8 +290,9 @@ func (s *Session) reset(ctx context.Context) {
 	s.engine.warm = s.opts.Warm
 	clear(s.tools)
 	s.busy = busy{}
+	s.troubles.reset()
 	s.mu.Unlock()
-	s.transcript.add(Entry{Kind: EntryAgent, Title: "reset"})
+	s.transcript.add(Entry{Kind: EntryAgent, Title: titleReset})
 	s.publish(Update{Stream: StreamRuntime, Event: EventReset})
 	s.saveMeta(ctx)
 	for _, c := range resets {

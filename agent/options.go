@@ -88,6 +88,12 @@ type Options struct {
 	// Note is the instruction that the frame carries, for the transcript; empty
 	// means NoticeInstruction.
 	Note string
+	// Missing is why the agent cannot be started, where that is known without a start.
+	// It is told until a start succeeds.
+	Missing error
+	// Scrub takes out of an error of the agent what must not leave the session; nil
+	// keeps all. Transcripts have the error as it was.
+	Scrub func(text string) string
 	// Context is asked before every turn for a note of ours, for instance
 	// CodeMode.ScopeNote; what has not changed since the last turn is left out.
 	Context func() string

@@ -45,7 +45,7 @@ func (s *Session) past(ctx context.Context) ([]Past, error) {
 	var turns []Past
 	for _, e := range entries {
 		switch {
-		case e.Kind == EntryAgent && e.Title == "reset":
+		case e.Kind == EntryAgent && e.Title == titleReset:
 			turns = nil
 		case e.Kind == EntryUser:
 			inputs[e.ID] = e.Text

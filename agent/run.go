@@ -14,6 +14,7 @@ import (
 type run struct {
 	id     string
 	engine Engine
+	began  time.Time
 
 	// The rest is under the session's lock.
 	items    []*item
@@ -114,7 +115,7 @@ func (s *Session) claim(engine Engine, err error) *run {
 		s.feed.ring()
 		return nil
 	}
-	r := &run{id: newID("run"), engine: engine, stopped: make(chan struct{})}
+	r := &run{id: newID("run"), engine: engine, began: time.Now(), stopped: make(chan struct{})}
 	r.items = s.queue.claim(s.held)
 	s.active = r
 	return r

@@ -33,18 +33,20 @@ type Session struct {
 	feed       *feed
 	bell       chan struct{} // rings when Run has something to look at
 
-	mu      sync.Mutex
-	state   lifecycle
-	queue   queue
-	working bool // a worker is starting the agent, or has a run
-	active  *run // the run of the worker; nil while it starts the agent
-	held    bool // a person cancelled: notices wait for a prompt
-	busy    busy
-	perms   permissions
-	tools   map[string]ToolCall // of the agent, latest state, bounded
-	engine  life
-	told    string // last note of Options.Context that the agent has
-	meta    Meta
+	mu        sync.Mutex
+	state     lifecycle
+	queue     queue
+	working   bool      // a worker is starting the agent, or has a run
+	workSince time.Time // working is true since
+	active    *run      // the run of the worker; nil while it starts the agent
+	held      bool      // a person cancelled: notices wait for a prompt
+	busy      busy
+	perms     permissions
+	tools     map[string]ToolCall // of the agent, latest state, bounded
+	engine    life
+	told      string // last note of Options.Context that the agent has
+	meta      Meta
+	troubles  troubles
 	// messages counts those that the agent has finished, in turns and out of them.
 	messages int64
 
@@ -95,6 +97,9 @@ func NewSession(id string, newEngine func() (Engine, error), store Store, frame 
 		done:       make(chan struct{}),
 	}
 	s.transcript.written = s.feed.ring
+	if o.Missing != nil {
+		s.noAgent(o.Missing)
+	}
 	return s, nil
 }
 
@@ -242,7 +247,7 @@ func (s *Session) next(now time.Time) step {
 		s.tellIdle()
 		st.idle, s.rested = !s.rested, true
 	case len(s.resets) > 0, !s.gated && !s.blocked() && (s.engine.warm || s.queue.claimable(s.held)):
-		st.work, s.working = true, true
+		st.work, s.working, s.workSince = true, true, now
 	}
 	return st
 }
@@ -272,10 +277,14 @@ func (s *Session) act(work context.Context, st step, workers *sync.WaitGroup) {
 // begin opens the session and recalls what an earlier life left in the store.
 // When that fails the session drains, so that what waits is handed back.
 func (s *Session) begin(ctx context.Context) error {
-	meta, seen, err := s.recall(ctx)
+	meta, seen, last, err := s.recall(ctx)
 	if err != nil {
 		s.Close()
 		return fmt.Errorf("run session: %w", err)
+	}
+	why := ""
+	if last != nil {
+		why = s.scrub(last.Why)
 	}
 	s.mu.Lock()
 	for _, id := range seen {
@@ -295,6 +304,7 @@ func (s *Session) begin(ctx context.Context) error {
 		return nil // closed before it ran
 	}
 	s.state = open
+	s.goOn(last, why)
 	s.gated = s.opts.Ready != nil
 	s.gateBy = time.Now().Add(s.opts.ReadyWait)
 	s.engine.warm = s.opts.Warm
@@ -305,15 +315,36 @@ func (s *Session) begin(ctx context.Context) error {
 	return nil
 }
 
+// goOn tells what became of the last turn of an earlier life. One that its process
+// did not end is recorded as cut off: from here on every run of the transcript but
+// the running one has an end. Why is its error as it may be shown. The caller holds mu.
+func (s *Session) goOn(last *LastTurn, why string) {
+	if err := s.opts.Missing; err != nil {
+		s.transcript.add(Entry{Kind: EntryAgent, Title: titleUnavailable, Error: "start agent: " + err.Error()})
+	}
+	if last == nil {
+		return
+	}
+	if last.Ended.IsZero() {
+		e := Entry{Time: time.Now(), Kind: EntryRunEnd, Run: last.Run, Error: errCutOff.Error(), Cause: CauseCutOff}
+		if last.start != nil {
+			e.Inputs, e.Notices = last.start.Inputs, last.start.Notices
+		}
+		s.transcript.add(e)
+		last.Ended, last.Cause = e.Time, CauseCutOff
+	}
+	s.troubles.ended(last.since(), last.Cause, why)
+}
+
 // recall reads the description and the ids of notices whose run completed. It
 // closes the gap between the end of a turn and the note of it in somebody
 // else's inbox: what is offered again after a crash is not shown again (D-4).
-func (s *Session) recall(ctx context.Context) (*Meta, []string, error) {
+func (s *Session) recall(ctx context.Context) (*Meta, []string, *LastTurn, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	all, err := s.store.Sessions(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var meta *Meta
 	for i := range all {
@@ -323,7 +354,7 @@ func (s *Session) recall(ctx context.Context) (*Meta, []string, error) {
 	}
 	entries, err := s.store.List(ctx, s.id, Query{Limit: recallLast, Last: true})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	var seen []string
 	for _, e := range entries {
@@ -331,7 +362,7 @@ func (s *Session) recall(ctx context.Context) (*Meta, []string, error) {
 			seen = append(seen, e.Notices...)
 		}
 	}
-	return meta, seen, nil
+	return meta, seen, FindLastTurn(entries), nil
 }
 
 // end closes the engine and hands back what no run has claimed.

@@ -155,13 +155,15 @@ func stopped(err error) bool {
 // waited for the run finds it whole in the transcript.
 func (s *Session) recordEnd(ctx context.Context, r *run, v verdict) {
 	inputs, notices := r.ids()
+	cause, why := causeOf(v.err), s.shown(v.err)
 	s.transcript.add(Entry{
 		Kind: EntryRunEnd, Run: r.id, Inputs: inputs, Notices: notices, Status: string(v.stop),
-		Delivered: v.err == nil && !v.unproven, Suppressed: v.suppressed != "", Error: text(v.err),
+		Delivered: v.err == nil && !v.unproven, Suppressed: v.suppressed != "", Error: text(v.err), Cause: cause,
 	})
 	_ = s.transcript.flush(ctx)
 	s.mu.Lock()
 	s.meta.UpdatedAt = time.Now()
+	s.troubles.ended(s.meta.UpdatedAt, cause, why)
 	s.mu.Unlock()
 }
 

@@ -72,8 +72,16 @@ const (
 	EntryUnknown    EntryKind = "unknown" // an update that the engine does not know
 	EntryRunStart   EntryKind = "run_start"
 	EntryRunEnd     EntryKind = "run_end"
-	EntryAgent      EntryKind = "agent" // started, exited, reset
+	EntryAgent      EntryKind = "agent" // Title: started, unavailable, exited, reset
 	EntryMissing    EntryKind = "missing"
+)
+
+// Titles of EntryAgent.
+const (
+	titleStarted     = "started"
+	titleUnavailable = "unavailable" // it could not be started
+	titleExited      = "exited"
+	titleReset       = "reset"
 )
 
 // Operations of EntryQueue.
@@ -110,6 +118,7 @@ type Entry struct {
 	Notices    []string `json:"notices,omitempty"` // EntryRunStart, EntryRunEnd
 	Delivered  bool     `json:"delivered,omitempty"`
 	Suppressed bool     `json:"suppressed,omitempty"`
+	Cause      Cause    `json:"cause,omitempty"` // EntryRunEnd with an Error
 	Error      string   `json:"error,omitempty"`
 }
 
