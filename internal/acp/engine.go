@@ -3,7 +3,6 @@ package acp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -202,7 +201,7 @@ func (e *Engine) launch(ctx context.Context, so agent.StartOptions, emit agent.S
 	})
 	if err != nil {
 		h.close()
-		return fmt.Errorf("start agent: %w", err)
+		return err
 	}
 	e.log.InfoContext(ctx, "agent started", logattr.PID(p.Pid()))
 

@@ -25,7 +25,7 @@ func (e *Engine) Start(ctx context.Context, so agent.StartOptions, sink agent.Si
 	}
 	if !filepath.IsAbs(so.Dir) {
 		close(e.gone)
-		return agent.Info{}, fmt.Errorf("start agent: working directory %q is not absolute", so.Dir)
+		return agent.Info{}, fmt.Errorf("working directory %q is not absolute", so.Dir)
 	}
 	sink(agent.Progress{What: "starting " + filepath.Base(e.command[0])})
 	if err := e.launch(ctx, so, sink); err != nil {
@@ -53,7 +53,7 @@ func (e *Engine) claim() error {
 	case len(e.command) == 0 || e.command[0] == "":
 		e.started = true
 		close(e.gone)
-		return errors.New("start agent: no command given")
+		return errors.New("no command given")
 	}
 	e.started = true
 	return nil

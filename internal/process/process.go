@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -69,6 +70,21 @@ type Process struct {
 	reaped bool // under mu: the group id may belong to somebody else from now on
 }
 
+// Find finds a program as Start does. Its error is that of Start for one that is not
+// there, and names the program once.
+func Find(program string) (path string, err error) {
+	if path, err = exec.LookPath(program); err == nil {
+		return path, nil
+	}
+	if named, ok := errors.AsType[*exec.Error](err); ok {
+		err = named.Err
+	}
+	if named, ok := errors.AsType[*fs.PathError](err); ok {
+		err = named.Err
+	}
+	return "", fmt.Errorf("start %s: %w", program, err)
+}
+
 // Start runs a child. Errors: ErrNoCommand, or why the program did not start.
 func Start(o Options) (*Process, error) {
 	if len(o.Args) == 0 || o.Args[0] == "" {
@@ -88,9 +104,9 @@ func Start(o Options) (*Process, error) {
 		a.Setpgid, a.Setsid, a.Setctty, a.Ctty = false, true, true, 0
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = o.Terminal, o.Terminal, o.Terminal
 	}
-	path, err := exec.LookPath(o.Args[0])
+	path, err := Find(o.Args[0])
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", o.Args[0], err)
+		return nil, err
 	}
 	p.cmd.Path = path
 

@@ -164,6 +164,16 @@ func TestStartErrors(t *testing.T) {
 	if _, err := process.Start(process.Options{Args: []string{"no-such-program-anywhere"}}); !errors.Is(err, exec.ErrNotFound) {
 		t.Fatalf("got %v", err)
 	}
+	// The program is named once.
+	for program, want := range map[string]string{
+		"no-such-program-anywhere": "start no-such-program-anywhere: executable file not found in $PATH",
+		"/nosuch/program":          "start /nosuch/program: no such file or directory",
+	} {
+		_, err := process.Start(process.Options{Args: []string{program}})
+		if _, found := process.Find(program); err == nil || err.Error() != want || found == nil || found.Error() != want {
+			t.Errorf("%v, %v; want %s", err, found, want)
+		}
+	}
 	dir := t.TempDir()
 	if _, err := process.Start(process.Options{Args: []string{dir}}); err == nil {
 		t.Fatal("a directory was started")

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -198,7 +197,7 @@ func (e *Engine) claim() error {
 	case len(e.command) == 0 || e.command[0] == "":
 		e.started = true
 		close(e.gone)
-		return errors.New("start agent: no command given")
+		return errors.New("no command given")
 	}
 	e.started = true
 	return nil
@@ -220,8 +219,8 @@ func (e *Engine) rise() error {
 
 // launch starts the program and the goroutines that read, type and attend.
 func (e *Engine) launch(ctx context.Context, dir string, plan Plan, env []string, private string, emit agent.Sink) error {
-	if _, err := exec.LookPath(e.command[0]); err != nil {
-		return fmt.Errorf("start agent: %w", err)
+	if _, err := process.Find(e.command[0]); err != nil {
+		return err
 	}
 	master, tty, err := open()
 	if err != nil {
@@ -239,7 +238,7 @@ func (e *Engine) launch(ctx context.Context, dir string, plan Plan, env []string
 	if err != nil {
 		e.term.end("[" + err.Error() + "]")
 		_ = master.Close()
-		return fmt.Errorf("start agent: %w", err)
+		return err
 	}
 	e.log.InfoContext(ctx, "agent started", logattr.PID(p.Pid()))
 	e.mu.Lock()
