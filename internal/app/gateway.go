@@ -54,6 +54,9 @@ type GatewayOptions struct {
 	// Artifacts is where artifacts go; empty is in Data, and without it nowhere for
 	// long.
 	Artifacts string
+	// Own says that Artifacts is a directory of the caller's, from which nothing is
+	// removed.
+	Own bool
 	// Store keeps records. Nil is memory.
 	Store worker.Store
 	// Shared says that other hosts use the store too.
@@ -229,9 +232,14 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 	if artifacts == "" {
 		artifacts = filepath.Join(cmp.Or(g.o.Data, g.dir), ArtifactsDir)
 	}
-	g.artifacts, err = gateway.OpenDir(artifacts, &gateway.DirOptions{
+	bounds := gateway.DirOptions{
 		MaxArtifact: int64(c.Artifacts.Max), SessionQuota: int64(c.Artifacts.Session), SessionFiles: c.Artifacts.Files,
-	})
+		Keep: c.Artifacts.Keep, Total: int64(c.Artifacts.Total),
+	}
+	if g.o.Own {
+		bounds.Keep, bounds.Total = -1, -1
+	}
+	g.artifacts, err = gateway.OpenDir(artifacts, &bounds)
 	if err != nil {
 		return err
 	}

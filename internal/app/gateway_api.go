@@ -399,7 +399,11 @@ func (a *sandboxAPI) artifact(w http.ResponseWriter, r *http.Request) error {
 	}
 	content, size, err := a.gateway.artifacts.Open(uri)
 	if errors.Is(err, gateway.ErrNoArtifact) {
-		return apiErrorf(http.StatusNotFound, "the artifact is not kept here")
+		other := ""
+		if a.gateway.o.Shared {
+			other = ", or it is in the directory of another daemon"
+		}
+		return apiErrorf(http.StatusGone, "the artifact %s was reported and is gone: artifacts are kept %s, and the oldest go first%s", r.PathValue("artifact"), a.gateway.artifacts.Bounds(), other)
 	}
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
@@ -75,6 +76,7 @@ func (g *WorkerGateway) Delete(ctx context.Context, session string) error {
 	g.mu.Lock()
 	delete(g.notes, session)
 	g.mu.Unlock()
+	g.artifacts.Forget(session)
 	rec, err := g.store.Load(ctx, session)
 	if errors.Is(err, worker.ErrUnknownSession) {
 		return nil
@@ -127,50 +129,72 @@ const (
 	sweepRetry = time.Minute
 )
 
-// reap gives up sessions that nobody holds. Among hosts that share a store that is
-// worker.Host.Run; a store of our own has such sessions only if another process
-// used it once, so there is a timer for the first of their deadlines, and none at
-// rest.
+// reap gives up sessions that nobody holds, and removes artifacts that are too old.
+// Among hosts that share a store the former is worker.Host.Run; a store of our own
+// has such sessions only if another process used it once. So there is a timer for
+// what falls due first, and none if nothing does.
 func (g *WorkerGateway) reap(ctx context.Context) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ran := make(chan error, 1)
-	go func() {
-		if g.o.Shared {
-			ran <- g.host.Run(ctx)
-			return
-		}
-		g.sweepDue(ctx)
-		ran <- nil
-	}()
+	var running sync.WaitGroup
+	var ran error // that of the host
+	if g.o.Shared {
+		running.Go(func() { ran = g.host.Run(ctx) })
+	}
+	running.Go(func() { g.sweepDue(ctx) })
 	g.down.push("reaper", trailBudget, func(context.Context) error {
 		stop()
-		return <-ran
+		running.Wait()
+		return ran
 	})
 	g.down.push("drivers", driversBudget, g.closeDrivers)
 }
 
 func (g *WorkerGateway) sweepDue(ctx context.Context) {
 	for ctx.Err() == nil {
-		next, err := g.nextSweep(ctx)
-		if err == nil && next.IsZero() {
+		next := g.sweepArtifacts(ctx)
+		if !g.o.Shared {
+			due, err := g.nextSweep(ctx)
+			if err != nil {
+				due = time.Now().Add(sweepRetry)
+				g.log.LogAttrs(ctx, slog.LevelWarn, "sessions that nobody holds could not be looked for", logattr.Err(err))
+			}
+			if next.IsZero() || !due.IsZero() && due.Before(next) {
+				next = due
+			}
+		}
+		if next.IsZero() {
 			return
 		}
-		wait := time.Until(next)
-		if err != nil {
-			wait = sweepRetry
-			g.log.LogAttrs(ctx, slog.LevelWarn, "sessions that nobody holds could not be looked for", logattr.Err(err))
-		}
-		timer := time.NewTimer(max(wait, time.Second))
+		timer := time.NewTimer(max(time.Until(next), time.Second))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		}
+		if g.o.Shared {
+			continue
+		}
 		if _, err := g.host.Sweep(ctx); err != nil && ctx.Err() == nil {
 			g.log.LogAttrs(ctx, slog.LevelWarn, "sessions that nobody holds could not be given up", logattr.Err(err))
 		}
 	}
+}
+
+// sweepArtifacts removes artifacts that are too old, and returns when the next are.
+func (g *WorkerGateway) sweepArtifacts(ctx context.Context) (next time.Time) {
+	if g.o.Own {
+		return next
+	}
+	s, err := g.artifacts.Sweep(time.Now())
+	switch {
+	case err != nil:
+		g.log.LogAttrs(ctx, slog.LevelWarn, "artifacts could not be swept", logattr.Err(err))
+		return time.Now().Add(sweepRetry)
+	case s.Removed > 0:
+		g.log.LogAttrs(ctx, slog.LevelInfo, "old artifacts were removed", logattr.Count(s.Removed), logattr.Size(s.Freed))
+	}
+	return s.Next
 }
 
 // nextSweep is when the first session that nobody holds is due; zero if there is

@@ -160,6 +160,16 @@ func TestSandboxAPIErrors(t *testing.T) {
 	if _, err := over.Release(t.Context(), worker.ReasonExplicit); err != nil {
 		t.Fatal(err)
 	}
+	// It reported an artifact that has been removed since.
+	const swept = "art_aaaaaaaaaaaaaaaaaaaaaaaaab"
+	rec, err := g.store.Load(t.Context(), "over")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.Outputs = []worker.Output{{URI: "store://" + swept, Name: "report", Size: 1}}
+	if err := g.store.Save(t.Context(), rec, rec.Epoch); err != nil {
+		t.Fatal(err)
+	}
 	fake.fails.Store(1)
 	if status, body := s.ask("POST", "/v1/sandboxes", `{"id":"broken","profile":"slow"}`); status != http.StatusUnprocessableEntity || !strings.Contains(body, "no more of them") {
 		t.Errorf("a driver that fails: %d %s", status, body)
@@ -197,6 +207,7 @@ func TestSandboxAPIErrors(t *testing.T) {
 		{"GET", "/one/tail?job=j&wait_ms=99999", "", http.StatusBadRequest, "use numbers"},
 		{"GET", "/one/tail?job=j&stream=both", "", http.StatusBadRequest, "use stdout or stderr"},
 		{"GET", "/one/artifacts/art_aaaaaaaaaaaaaaaaaaaaaaaaaa", "", http.StatusNotFound, "has reported no artifact"},
+		{"GET", "/over/artifacts/" + swept, "", http.StatusGone, "is gone: artifacts are kept for 30 days, and as long as all have at most 10737418240 bytes"},
 		{"GET", "/one/artifacts/..%2f..%2ftoken", "", http.StatusNotFound, "has reported no artifact"},
 	} {
 		if status, body := s.ask(tc.method, "/v1/sandboxes"+tc.path, tc.body); status != tc.status || !strings.Contains(body, tc.detail) {

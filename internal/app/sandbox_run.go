@@ -30,7 +30,7 @@ func RunSandbox(ctx context.Context, c *config.Config, args []string, o *Sandbox
 	}
 	r.o.Profile = cmp.Or(r.o.Profile, worker.Light().Name)
 	r.o.Timeout = min(cmp.Or(r.o.Timeout, SandboxTimeout), SandboxTimeout)
-	r.gateway, err = OpenGateway(ctx, c, &GatewayOptions{Artifacts: r.o.Artifacts, Program: r.o.Program, Quiet: true, Logger: r.o.Logger})
+	r.gateway, err = OpenGateway(ctx, c, &GatewayOptions{Artifacts: r.o.Artifacts, Own: r.o.Artifacts != "", Program: r.o.Program, Quiet: true, Logger: r.o.Logger})
 	if err != nil {
 		return res, err
 	}

@@ -262,6 +262,10 @@ type Gateway struct {
 		Max     Size `yaml:"max"`     // of one
 		Session Size `yaml:"session"` // of all of a sandbox
 		Files   int  `yaml:"files"`   // of a sandbox
+		// Keep is how long one is kept after its last upload, Total bounds the bytes of
+		// all; zero is the default.
+		Keep  time.Duration `yaml:"keep"`
+		Total Size          `yaml:"total"`
 	} `yaml:"artifacts"`
 }
 
@@ -314,6 +318,7 @@ func (g *Gateway) check() error {
 	need(g.KeyFile == "" || filepath.IsAbs(g.KeyFile), "key_file %q: use an absolute path", g.KeyFile)
 	need(g.Rotate == 0 || g.Rotate >= time.Hour, "rotate %s: use an hour or more", g.Rotate)
 	need(g.Sandboxes >= 0 && g.Artifacts.Max >= 0 && g.Artifacts.Session >= 0 && g.Artifacts.Files >= 0, "sandboxes and artifacts: use positive numbers, or leave them out")
+	need(g.Artifacts.Keep == 0 || g.Artifacts.Keep >= time.Hour, "artifacts.keep %s: use an hour or more", g.Artifacts.Keep)
 	return errors.Join(errs...)
 }
 

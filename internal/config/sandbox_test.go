@@ -28,7 +28,7 @@ sandboxes:
     namespace: sandboxes
     dial: 5m
     limits: {cpu: "2"}
-gateway: {enabled: true, listen: "0.0.0.0:7719", public_url: "wss://gw.example/v1/worker", sandboxes: 8, artifacts: {session: 1GiB}, cluster: {namespace: agents, labels: {app: gw}, port: 8443, dns: true}}
+gateway: {enabled: true, listen: "0.0.0.0:7719", public_url: "wss://gw.example/v1/worker", sandboxes: 8, artifacts: {session: 1GiB, keep: 48h, total: 2GiB}, cluster: {namespace: agents, labels: {app: gw}, port: 8443, dns: true}}
 profiles:
   coder: {agent: [x], sandbox: light}
 `), env(nil))
@@ -59,7 +59,7 @@ profiles:
 	if got := c.SandboxNames(); !cmp.Equal(got, []string{"cluster", "light", "warm"}) {
 		t.Errorf("names %v", got)
 	}
-	if !c.Gateway.Enabled || c.Gateway.Artifacts.Session != 1<<30 || c.Profiles["coder"].Sandbox != "light" {
+	if !c.Gateway.Enabled || c.Gateway.Artifacts.Session != 1<<30 || c.Gateway.Artifacts.Keep != 48*time.Hour || c.Gateway.Artifacts.Total != 2<<30 || c.Profiles["coder"].Sandbox != "light" {
 		t.Errorf("%+v", c.Gateway)
 	}
 }
@@ -106,6 +106,7 @@ func TestSandboxMistakes(t *testing.T) {
 		{"address", "gateway: {address: 'gw:1', key_file: /k}", "address"},
 		{"address without keys", "gateway: {address: 'http://gw:1'}", "share a key_file"},
 		{"key", "gateway: {key_file: here}", "key_file"},
+		{"artifacts of a minute", "gateway: {artifacts: {keep: 1m}}", "an hour or more"},
 	} {
 		path := write(t, tc.text+"\n")
 		_, err := Load(path, env(nil))

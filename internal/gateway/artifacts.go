@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Defaults of DirOptions.
@@ -29,6 +30,7 @@ const uriPrefix = "store://art_"
 var (
 	ErrDigest     = errors.New("the content is not that of its name")
 	ErrQuota      = errors.New("the session may store no more")
+	ErrFull       = errors.New("all artifacts together have as many bytes as they may, and those of the last hour stay")
 	ErrNoArtifact = errors.New("no such artifact")
 )
 
@@ -42,6 +44,10 @@ type DirOptions struct {
 	MaxArtifact  int64 // bytes of one artifact
 	SessionQuota int64 // bytes that a session may store while this process runs
 	SessionFiles int   // artifacts likewise
+	// Keep is how long an artifact is kept after its last upload, Total bounds the
+	// bytes of all: the oldest go first, see Dir.Sweep. Negative is no bound.
+	Keep  time.Duration
+	Total int64
 }
 
 // Dir keeps artifacts as files below one directory, each under its own name.
@@ -51,8 +57,12 @@ type Dir struct {
 	root *os.Root
 	o    DirOptions
 
-	mu   sync.Mutex
-	used map[string]usage
+	names sync.Mutex // over what gives and takes names; before mu
+
+	mu      sync.Mutex
+	used    map[string]usage
+	total   int64 // bytes of what is stored, as of the last sweep and since
+	pending int64 // bytes of uploads under way
 }
 
 type usage struct {
@@ -60,7 +70,8 @@ type usage struct {
 	files int
 }
 
-// OpenDir opens a directory of artifacts, which it makes if need be.
+// OpenDir opens a directory of artifacts, which it makes if need be. It sweeps it
+// to learn what there is.
 func OpenDir(path string, o *DirOptions) (*Dir, error) {
 	d := &Dir{used: map[string]usage{}}
 	if o != nil {
@@ -75,6 +86,12 @@ func OpenDir(path string, o *DirOptions) (*Dir, error) {
 	if d.o.SessionFiles <= 0 {
 		d.o.SessionFiles = DefaultSessionFiles
 	}
+	if d.o.Keep == 0 {
+		d.o.Keep = DefaultKeep
+	}
+	if d.o.Total == 0 {
+		d.o.Total = DefaultTotal
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
@@ -83,6 +100,12 @@ func OpenDir(path string, o *DirOptions) (*Dir, error) {
 		return nil, fmt.Errorf("open artifacts: %w", err)
 	}
 	d.root = root
+	if d.o.Keep < 0 && d.o.Total < 0 {
+		return d, nil // it is somebody's own directory
+	}
+	if _, err := d.Sweep(time.Now()); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
 	return d, nil
 }
 
@@ -91,7 +114,7 @@ func (d *Dir) Close() error { return d.root.Close() }
 
 // Put stores content whose hash is sum for a session, and returns its address
 // and size. The hash is computed here; nothing is kept of content with another.
-// Errors: ErrDigest, ErrQuota, or the reader's.
+// Errors: ErrDigest, ErrQuota, ErrFull, or the reader's.
 func (d *Dir) Put(_ context.Context, session string, sum [sha256.Size]byte, content io.Reader) (uri string, size int64, err error) {
 	uri = ArtifactURI(sum)
 	if err := d.reserve(session, 0, 1); err != nil {
@@ -116,12 +139,13 @@ func (d *Dir) reserve(session string, bytes int64, files int) error {
 		return fmt.Errorf("store artifact: %w", ErrQuota)
 	}
 	d.used[session] = u
+	d.pending += bytes
 	return nil
 }
 
 // write makes the file whole before it has its name.
 func (d *Dir) write(sum [sha256.Size]byte, name, session string, content io.Reader) (size int64, err error) {
-	tmp := ".tmp-" + rand.Text()
+	tmp := tmpPrefix + rand.Text()
 	f, err := d.root.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return 0, err
@@ -140,6 +164,9 @@ func (d *Dir) write(sum [sha256.Size]byte, name, session string, content io.Read
 		if n > 0 {
 			if size+int64(n) > d.o.MaxArtifact {
 				return size, ErrQuota
+			}
+			if err := d.room(int64(n)); err != nil {
+				return size, err
 			}
 			if err := d.reserve(session, int64(n), 0); err != nil {
 				return size, err
@@ -163,16 +190,16 @@ func (d *Dir) write(sum [sha256.Size]byte, name, session string, content io.Read
 	if err := f.Sync(); err != nil {
 		return size, err
 	}
-	return size, d.root.Rename(tmp, name)
+	return size, d.publish(tmp, name, size)
 }
 
 // Open reads an artifact. Errors: ErrNoArtifact.
 func (d *Dir) Open(uri string) (io.ReadCloser, int64, error) {
-	id, ok := strings.CutPrefix(uri, uriPrefix)
-	if !ok || len(id) != 26 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+	name, ok := strings.CutPrefix(uri, "store://")
+	if !ok || !isArtifact(name) {
 		return nil, 0, fmt.Errorf("open artifact: %w", ErrNoArtifact)
 	}
-	f, err := d.root.Open("art_" + id)
+	f, err := d.root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, fmt.Errorf("open artifact: %w", ErrNoArtifact)
 	}

@@ -28,7 +28,7 @@ const (
 const uploadTime = 10 * time.Minute
 
 // Artifacts keeps what sandboxes upload. Errors that callers tell apart are
-// ErrDigest and ErrQuota.
+// ErrDigest, ErrQuota and ErrFull.
 type Artifacts interface {
 	Put(ctx context.Context, session string, sum [sha256.Size]byte, content io.Reader) (uri string, size int64, err error)
 }
@@ -73,7 +73,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 
 // upload stores one artifact of a session. It answers 201 with the address, 401
 // without a token of the session, 403 for one that is over, 422 for content
-// that is not that of its hash and 413 beyond the quota.
+// that is not that of its hash, 413 beyond the quota and 507 if there is no room.
 func (g *Gateway) upload(w http.ResponseWriter, r *http.Request) {
 	id, err := g.auth.Authenticate(r.Context(), bearer(r))
 	if err != nil || id != r.PathValue("session") {
@@ -105,6 +105,9 @@ func (g *Gateway) upload(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the content is not that of its name", http.StatusUnprocessableEntity)
 	case errors.Is(err, ErrQuota):
 		http.Error(w, "the session may store no more", http.StatusRequestEntityTooLarge)
+	case errors.Is(err, ErrFull):
+		g.log.WarnContext(r.Context(), "an artifact was not stored", logattr.Session(id), logattr.Err(err))
+		http.Error(w, "there is no room for more artifacts", http.StatusInsufficientStorage)
 	case err != nil:
 		g.log.WarnContext(r.Context(), "an artifact was not stored", logattr.Session(id), logattr.Err(err))
 		http.Error(w, "the artifact was not stored", http.StatusInternalServerError)
