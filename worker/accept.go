@@ -30,17 +30,23 @@ func (h *Host) subprotocols() []string {
 // token was accepted: an upgrade without one is answered 401 and leaves no
 // trace. Then: 403 for a session that is over, 426 with our majors for a worker
 // of another, 503 with Retry-After while we drain or too many handshakes are
-// under way.
+// under way. What cannot be an upgrade is answered 405.
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "workers come by an upgrade of GET", http.StatusMethodNotAllowed)
+		return
+	}
 	id, err := h.auth.Authenticate(r.Context(), bearer(r))
 	if err != nil || id == "" {
-		w.Header().Set("WWW-Authenticate", "Bearer")
+		w.Header().Set("WWW-Authenticate", challenge)
 		http.Error(w, "the token is missing or not valid", http.StatusUnauthorized)
 		return
 	}
 	s, err := h.find(r.Context(), id)
 	switch {
 	case errors.Is(err, ErrUnknownSession), errors.Is(err, ErrOver):
+		w.Header().Set("WWW-Authenticate", challenge)
 		http.Error(w, "the session is over", http.StatusForbidden)
 		return
 	case err != nil:
@@ -59,6 +65,13 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.upgrade(w, r, s)
 }
+
+// Realm names what a host guards, in WWW-Authenticate of 401 and 403: so whoever
+// looks at a URL tells a host that refuses a token from all other web servers,
+// without a token and without learning a version.
+const Realm = "agentfy.worker"
+
+const challenge = `Bearer realm="` + Realm + `"`
 
 // bearer returns the token of a request, or "".
 func bearer(r *http.Request) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -62,6 +63,14 @@ func TestUpgradeAnswers(t *testing.T) {
 			if err == nil || resp.Status != c.status {
 				t.Errorf("%+v: %v, %v", c, resp, err)
 			}
+			if err != nil && resp.Header.Get("WWW-Authenticate") != `Bearer realm="agentfy.worker"` {
+				t.Errorf("%+v: nobody can tell who refuses: %v", c, resp.Header)
+			}
+		}
+		post := httptest.NewRecorder()
+		r.host.ServeHTTP(post, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/worker", nil))
+		if post.Code != http.StatusMethodNotAllowed || post.Header().Get("Allow") != http.MethodGet {
+			t.Errorf("POST: %d, Allow %q", post.Code, post.Header().Get("Allow"))
 		}
 		if n := len(r.audit.entries); n != before || len(r.host.Sessions()) != 1 {
 			t.Errorf("refused upgrades left %d audit entries and %d sessions", n-before, len(r.host.Sessions()))

@@ -160,6 +160,9 @@ func (d *channelDial) upgrade(ctx context.Context) bool {
 		return d.refused(resp, err)
 	}
 	defer func() { _ = ws.CloseNow() }()
+	if d.token == "" {
+		return d.bad("upgrade", "101 without a token: this is no gateway, which asks for one", "use wss://HOST"+worker.DialPath)
+	}
 	d.good("upgrade", "101: the token is good")
 	if got := ws.Subprotocol(); got != worker.Subprotocol {
 		return d.bad("subprotocol", fmt.Sprintf("the host selected %.80q, a worker speaks %s", got, worker.Subprotocol), "this is no gateway, or a proxy strips Sec-WebSocket-Protocol")
@@ -176,7 +179,10 @@ func (d *channelDial) refused(resp *http.Response, err error) bool {
 	}
 	what := fmt.Sprintf("HTTP %d", resp.StatusCode)
 	majors := resp.Header.Get("Sec-WebSocket-Protocol")
+	ours := strings.Contains(resp.Header.Get("WWW-Authenticate"), `realm="`+worker.Realm+`"`)
 	switch {
+	case !ours && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
+		return d.bad("upgrade", what+" by something that is no gateway: it does not name "+worker.Realm, "use wss://HOST"+worker.DialPath+", and let what stands in front pass it on without a login of its own; a worker exits 77")
 	case resp.StatusCode == http.StatusUnauthorized && d.token == "":
 		return d.good("upgrade", "%s: the gateway is there and asks for a token; --token-file goes on from here", what)
 	case resp.StatusCode == http.StatusUnauthorized:
@@ -188,7 +194,7 @@ func (d *channelDial) refused(resp *http.Response, err error) bool {
 	case resp.StatusCode == http.StatusUpgradeRequired:
 		return d.bad("upgrade", what+" without the host's versions: a proxy strips the upgrade", "let it pass Upgrade and Connection on; a worker tries again")
 	case resp.StatusCode == http.StatusServiceUnavailable:
-		return d.bad("upgrade", fmt.Sprintf("%s, Retry-After %.20q: the gateway drains, or has too many handshakes", what, resp.Header.Get("Retry-After")), "try again; a worker does")
+		return d.bad("upgrade", fmt.Sprintf("%s, Retry-After %.20q: the gateway drains or has too many handshakes, or what stands in front has none now", what, resp.Header.Get("Retry-After")), "try again; a worker does")
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return d.bad("upgrade", what+": what stands in front has no gateway behind it", "look there; a worker tries again")
 	case resp.StatusCode >= http.StatusMultipleChoices && resp.StatusCode < http.StatusBadRequest:

@@ -63,9 +63,13 @@ func TestDialDoctorVerdicts(t *testing.T) {
 		ok      bool
 		cause   string
 	}{
-		{"no token", answer(401), "", "upgrade", true, "asks for a token"},
-		{"bad token", answer(401), token, "upgrade", false, "the token is not good"},
-		{"over", answer(403), token, "upgrade", false, "session of the token is over"},
+		{"no token", answer(401, "WWW-Authenticate", `Bearer realm="agentfy.worker"`), "", "upgrade", true, "asks for a token"},
+		{"bad token", answer(401, "WWW-Authenticate", `Bearer realm="agentfy.worker"`), token, "upgrade", false, "the token is not good"},
+		{"over", answer(403, "WWW-Authenticate", `Bearer realm="agentfy.worker"`), token, "upgrade", false, "session of the token is over"},
+		{"another login", answer(401, "WWW-Authenticate", "Bearer"), "", "upgrade", false, "is no gateway"},
+		{"a login in front", answer(401, "WWW-Authenticate", `Basic realm="intranet"`), token, "upgrade", false, "is no gateway"},
+		{"forbidden by another", answer(403), token, "upgrade", false, "is no gateway"},
+		{"lets anybody in", speak(worker.Subprotocol, "", 0), "", "upgrade", false, "101 without a token"},
 		{"other major", answer(426, "Sec-WebSocket-Protocol", "agentfy.worker.v9"), token, "upgrade", false, `the host speaks "agentfy.worker.v9"`},
 		{"stripped", answer(426), token, "upgrade", false, "a proxy strips the upgrade"},
 		{"draining", answer(503, "Retry-After", "1"), token, "upgrade", false, `Retry-After "1"`},
@@ -141,7 +145,11 @@ func TestDialDoctorHarmsNobody(t *testing.T) {
 	if err := sb.Session.Running(ctx); err != nil {
 		t.Errorf("the worker that came after: %v", err)
 	}
-	if level, ok, _ := look("nobody"); ok || level != "upgrade" {
-		t.Errorf("a session that is none: %s %t", level, ok)
+	if level, ok, cause := look("nobody"); ok || level != "upgrade" || !strings.Contains(cause, "session of the token is over") {
+		t.Errorf("a session that is none: %s %t %s", level, ok, cause)
+	}
+	// Without a token the gateway is told from another server that asks for one.
+	if level, ok, cause := verdict(DialDoctor(t.Context(), "unix://"+g.socket, "")); !ok || level != "upgrade" || !strings.Contains(cause, "the gateway is there") {
+		t.Errorf("no token: %s %t %s", level, ok, cause)
 	}
 }

@@ -47,6 +47,7 @@ var seenByRelays = map[evidence.Kind]bool{
 func (a *attempt) intake(server string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
+			w.Header().Set("Allow", http.MethodPost)
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}

@@ -177,25 +177,35 @@ func (s *Server) check() error {
 
 // handler is the way of every request.
 func (s *Server) handler() http.Handler {
-	inner := http.NewServeMux()
+	inner, behind := http.NewServeMux(), http.NewServeMux() // with and without a catch-all
+	outer, open := http.NewServeMux(), http.NewServeMux()
+	none := http.NotFoundHandler()
 	inner.Handle(MCPPath, s.mcp.Handler())
-	outer := http.NewServeMux()
+	behind.Handle(MCPPath, none)
 	for _, r := range s.opts.Routes {
 		if r.Open {
 			outer.Handle(r.Pattern, s.guard(r.Handler))
+			open.Handle(r.Pattern, none)
 			continue
 		}
 		inner.Handle(r.Pattern, r.Handler)
+		behind.Handle(r.Pattern, none)
 		if r.Tickets {
 			s.ticketed[r.Pattern] = true
 		}
 	}
-	inner.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+	inner.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if methods := otherMethods(behind, r); methods != nil {
+			notAllowed(w, methods)
+			return
+		}
 		WriteProblem(w, http.StatusNotFound, "there is nothing here; MCP is served at "+MCPPath)
 	})
 	// Probes come by address and without a token.
 	outer.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok\n") })
 	outer.HandleFunc("GET /readyz", s.serveReady)
+	open.Handle("GET /healthz", none)
+	open.Handle("GET /readyz", none)
 	if s.opts.OAuth != nil {
 		meta := s.guard(auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
 			Resource: s.opts.OAuth.Resource, AuthorizationServers: s.opts.OAuth.AuthorizationServers,
@@ -204,7 +214,17 @@ func (s *Server) handler() http.Handler {
 		outer.Handle(metadataPath, meta)
 		outer.Handle(metadataPath+MCPPath, meta)
 	}
-	outer.Handle("/", s.guard(s.authenticate(inner)))
+	asked := s.authenticate(inner)
+	outer.Handle("/", s.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Nobody needs a token to be told the methods of what is open.
+		if methods := otherMethods(open, r); methods != nil {
+			if _, pattern := behind.Handler(r); pattern == "" {
+				notAllowed(w, append(methods, otherMethods(behind, r)...))
+				return
+			}
+		}
+		asked.ServeHTTP(w, r)
+	})))
 	return s.outermost(outer)
 }
 

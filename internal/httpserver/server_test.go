@@ -206,6 +206,53 @@ func TestServesMCPHealthAndProblems(t *testing.T) {
 	}
 }
 
+// A path that is known says which methods it takes, also to whoever has no token
+// where none is asked for; and what is known to nobody stays 404.
+func TestOtherMethods(t *testing.T) {
+	t.Parallel()
+	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, "ok") })
+	s := newSite(t, &Options{Routes: []Route{
+		{Pattern: "GET /v1/things", Handler: ok},
+		{Pattern: "POST /v1/things", Handler: ok},
+		{Pattern: "DELETE /v1/things/{id}", Handler: ok},
+		{Pattern: "GET /{$}", Handler: ok, Open: true},
+		{Pattern: "PUT /v1/both", Handler: ok, Open: true},
+		{Pattern: "GET /v1/both", Handler: ok},
+	}})
+	for _, tc := range []struct {
+		method, path string
+		token        bool
+		status       int
+		allow        string
+	}{
+		{"PUT", "/v1/things", true, 405, "GET, HEAD, POST"},
+		{"PUT", "/v1/things", false, 401, ""},
+		{"GET", "/v1/things/7", true, 405, "DELETE"},
+		{"GET", "/v1/things/7/8", true, 404, ""},
+		{"POST", "/v1/nothing", true, 404, ""},
+		{"POST", "/", false, 405, "GET, HEAD"},
+		{"POST", "/healthz", false, 405, "GET, HEAD"},
+		{"POST", "/readyz", true, 405, "GET, HEAD"},
+		{"PUT", "/v1/both", false, 200, ""},
+		{"GET", "/v1/both", false, 401, ""},
+		{"GET", "/v1/both", true, 200, ""},
+		{"DELETE", "/v1/both", false, 405, "GET, HEAD, PUT"},
+		{"PUT", "/mcp", true, 405, "POST"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tc.method, s.base+tc.path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.token {
+			req.Header.Set("Authorization", "Bearer "+testToken)
+		}
+		res, body := s.do(req)
+		if allow := res.Header.Get("Allow"); res.StatusCode != tc.status || allow != tc.allow {
+			t.Errorf("%s %s (token %t): %d, Allow %q, want %d and %q: %s", tc.method, tc.path, tc.token, res.StatusCode, allow, tc.status, tc.allow, body)
+		}
+	}
+}
+
 func TestReadiness(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, &Options{Ready: func(context.Context) error { return errors.New("the store is away") }})

@@ -73,6 +73,7 @@ func (h *httpHandler) serveOther(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet, http.MethodDelete:
 		h.serveSession(w, r)
 	default:
+		w.Header().Set("Allow", http.MethodPost)
 		writeError(w, http.StatusMethodNotAllowed, nil, newError(codeInvalidRequest, "only POST is served here", nil))
 	}
 }

@@ -281,7 +281,11 @@ func TestHTTPMistakes(t *testing.T) {
 			s.fails(res, 405, codeInvalidRequest, "only POST")
 		}
 	}
-	s.fails(s.do(http.MethodPut, "{}"), 405, codeInvalidRequest, "only POST")
+	put := s.do(http.MethodPut, "{}")
+	if allow := put.Header.Get("Allow"); allow != "POST" {
+		t.Errorf("PUT: Allow is %q", allow)
+	}
+	s.fails(put, 405, codeInvalidRequest, "only POST")
 	// After all of that the session is as it was.
 	if m := s.frame(s.post(legacyCall("2", "tools/list", ""), h...)); m.Error != nil {
 		t.Errorf("tools/list: %s", m)
