@@ -9,9 +9,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -30,7 +32,7 @@ func newSite(t testing.TB, opts *Options, tools ...Tool) *site {
 	f := newFixture(t, opts, tools...)
 	ts := httptest.NewServer(f.Handler())
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 		defer cancel()
 		_ = f.Shutdown(ctx) // first, or open streams hold the server
 		ts.Client().CloseIdleConnections()
@@ -309,7 +311,7 @@ func TestHTTPBatch(t *testing.T) {
 // with it what it had subscribed to.
 func TestSessionsEndWhenUnused(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, &Options{SessionIdle: time.Second})
+	s := newSite(t, nil)
 	h := s.begin("2025-11-25")
 	res := s.do(http.MethodGet, "", h...)
 	e := s.events(res)
@@ -317,12 +319,21 @@ func TestSessionsEndWhenUnused(t *testing.T) {
 		t.Fatalf("subscribe: %s", m)
 	}
 	other := s.begin("2025-11-25")
-	for ended := false; !ended; time.Sleep(10 * time.Millisecond) { // the other one is unused
-		n := 0
+	left := func() (n int) {
 		for range s.SDK().Sessions() {
 			n++
 		}
-		ended = n == 1
+		return n
+	}
+	// The time is over for both. A client may have its answer before the request
+	// counts as over.
+	for deadline := time.Now().Add(10 * time.Second); left() != 1; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d sessions, want 1", left())
+		}
+		for _, headers := range [][]string{h, other} {
+			s.http.sessions.expire(strings.TrimPrefix(headers[0], headerSession+": "))
+		}
 	}
 	s.fails(s.post(legacyCall("2", "ping", ""), other...), 404, codeInvalidRequest, "initialize again")
 	s.odd.announce("odd://log")
@@ -330,10 +341,52 @@ func TestSessionsEndWhenUnused(t *testing.T) {
 		t.Errorf("on the stream: %s", m)
 	}
 	_ = res.Body.Close()
+	for deadline := time.Now().Add(10 * time.Second); left() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d sessions, want none", left())
+		}
+		s.http.sessions.expire(strings.TrimPrefix(h[0], headerSession+": "))
+	}
 	awaitListens(t, s.fixture, 0)
 	if n := s.odd.watching(); n != 0 {
 		t.Errorf("%d are still observed", n)
 	}
+}
+
+// The time of a session begins anew with the end of what used it last.
+func TestSessionIdle(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan string, 2)
+		s := newSessions(2, time.Minute, func(id string) { ended <- id })
+		ends := func(when string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			for len(ended) > 0 {
+				got = append(got, <-ended)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s %q ended, want %q", when, got, want)
+			}
+		}
+		for _, id := range []string{"a", "b"} {
+			r := s.reserve()
+			r.begin(id)
+			r.release()
+		}
+		time.Sleep(30 * time.Second)
+		first, second := s.use("a"), s.use("a")
+		time.Sleep(30 * time.Second)
+		ends("after a minute", "b")
+		first()
+		time.Sleep(time.Hour)
+		second()
+		time.Sleep(time.Minute - 1)
+		ends("within a minute of its last use")
+		time.Sleep(1)
+		ends("a minute after its last use", "a")
+	})
 }
 
 func (s *oddSource) announce(uri string) {

@@ -29,7 +29,7 @@ func newFixture(t testing.TB, opts *Options, tools ...Tool) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
 		defer cancel()
 		if err := f.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
