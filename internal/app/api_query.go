@@ -3,9 +3,8 @@ package app
 import (
 	"fmt"
 	"net/http"
-	"net/url"
-	"slices"
-	"strings"
+
+	"github.com/ossicle/ossicle/internal/httpserver"
 )
 
 // apiQueries are the parameters that a request may have in its query, by the
@@ -24,26 +23,10 @@ func apiQueries(pattern string) []string {
 	return nil
 }
 
-// checkQuery refuses what nobody here reads: a parameter that is spelt wrongly
-// would otherwise answer another question than was asked.
+// checkQuery refuses a parameter that nobody here reads.
 func checkQuery(r *http.Request) error {
-	values, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return apiErrorf(http.StatusBadRequest, "read query: it is not well formed; escape what stands in it")
-	}
-	known := apiQueries(r.Pattern)
-	for name, all := range values {
-		if slices.Contains(known, name) {
-			if len(all) > 1 {
-				return apiErrorf(http.StatusBadRequest, "read query: %s is there %d times; give it once", name, len(all))
-			}
-			continue
-		}
-		there := "there are none here"
-		if len(known) > 0 {
-			there = "there are " + strings.Join(known, ", ")
-		}
-		return apiErrorf(http.StatusBadRequest, "read query: there is no parameter %.80q; %s", name, there)
+	if err := httpserver.CheckQuery(r, apiQueries(r.Pattern)); err != nil {
+		return &apiError{http.StatusBadRequest, err}
 	}
 	return nil
 }

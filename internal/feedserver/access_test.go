@@ -121,6 +121,32 @@ func TestRightsAreByTopic(t *testing.T) {
 	}
 }
 
+// A parameter that is spelt wrongly is no stream of all topics.
+func TestQueriesAreReadStrictly(t *testing.T) {
+	t.Parallel()
+	g := newGuarded(t, ways[0])
+	_, token := g.token(access.AllRights(), time.Time{})
+	for _, tc := range []struct {
+		method, path string
+		want         int
+		says         string
+	}{
+		{http.MethodGet, "/v1/events?topics=a&wait=0s", 400, `there is no parameter \"topics\"; there are wait, last_event_id, ticket, topic`},
+		{http.MethodGet, "/v1/events?topics=a", 400, "there is no parameter"},
+		{http.MethodGet, "/v1/events?topic=a&wait=0s&wait=1s", 400, "wait is there 2 times"},
+		{http.MethodGet, "/v1/events?topic=a&topic=b&wait=0s&last_event_id=", 200, "position"},
+		{http.MethodGet, "/v1/events?topic=%zz&wait=0s", 400, "not well formed"},
+		{http.MethodGet, "/v1/events?topic=&wait=0s", 400, ""},
+		{http.MethodGet, "/v1/topics?topic=a", 400, `there is no parameter \"topic\"; there are none here`},
+		{http.MethodPost, "/v1/topics/a/events?key=k", 400, `there is no parameter \"key\"`},
+		{http.MethodPut, "/v1/topics/a/events", 405, "POST"},
+	} {
+		if res, body := g.call(tc.method, tc.path, token, `{"data":1}`); res.StatusCode != tc.want || !strings.Contains(body, tc.says) {
+			t.Errorf("%s %s: %s %s; want %d with %s", tc.method, tc.path, res.Status, body, tc.want, tc.says)
+		}
+	}
+}
+
 // ends reports whether a stream ends, as a whole.
 func ends(st *stream) bool {
 	for {

@@ -52,6 +52,10 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 // want reads a request, and answers it where it cannot be served.
 func (s *Server) want(w http.ResponseWriter, r *http.Request) (wanted, bool) {
 	var want wanted
+	if err := httpserver.CheckQuery(r, []string{"wait", "last_event_id", "ticket"}, "topic"); err != nil {
+		s.refuse(w, http.StatusBadRequest, err.Error())
+		return want, false
+	}
 	q := r.URL.Query()
 	filter, err := feed.ParseFilter(q["topic"]...)
 	if err != nil {

@@ -65,6 +65,9 @@ func (s *Server) mayPublish(r *http.Request, topic, key string) error {
 	if err := feed.CheckTopic(topic); err != nil {
 		return err
 	}
+	if err := httpserver.CheckQuery(r, nil); err != nil {
+		return &refusal{http.StatusBadRequest, err.Error()}
+	}
 	if p, known := httpserver.PrincipalOf(r.Context()); known && !p.Rights.MayPublish(topic) {
 		return &refusal{http.StatusForbidden, fmt.Sprintf("you may not publish to the topic %q; ask the operator for the right to publish to it", topic)}
 	}

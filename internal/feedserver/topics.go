@@ -23,6 +23,10 @@ const (
 
 // serveTopics lists the topics that the caller may read.
 func (s *Server) serveTopics(w http.ResponseWriter, r *http.Request) {
+	if err := httpserver.CheckQuery(r, nil); err != nil {
+		s.refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), topicsTime)
 	defer cancel()
 	all, err := s.topics.Topics(ctx)
@@ -48,6 +52,10 @@ func (s *Server) serveTicket(w http.ResponseWriter, r *http.Request) {
 	p, known := httpserver.PrincipalOf(r.Context())
 	if !known {
 		s.refuse(w, http.StatusConflict, "nobody is asked for a token here, so there are no tickets; leave them out")
+		return
+	}
+	if err := httpserver.CheckQuery(r, nil); err != nil {
+		s.refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxTicketBody))

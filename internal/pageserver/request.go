@@ -198,4 +198,3 @@ func strictly(text []byte, v any) error {
 	}
 	return nil
 }
-
