@@ -72,9 +72,12 @@ func RunAudit(t *testing.T, open func(t *testing.T) func(*worker.AuditLimits) wo
 		t.Parallel()
 		const hosts, each = 4, 20
 		store := open(t)
+		follower, writers := store(nil), make([]worker.AuditStore, hosts)
+		for h := range writers {
+			writers[h] = store(nil)
+		}
 		var wg sync.WaitGroup
-		for h := range hosts {
-			s := store(nil)
+		for h, s := range writers {
 			wg.Go(func() {
 				for i := range each {
 					must(t, s.Append(t.Context(), []worker.AuditEntry{fullEntry("a", h*each+i)}))
@@ -82,10 +85,10 @@ func RunAudit(t *testing.T, open func(t *testing.T) func(*worker.AuditLimits) wo
 			})
 		}
 		// Whoever follows by number misses none.
-		s, seen := store(nil), map[int64]bool{}
+		seen := map[int64]bool{}
 		var after int64
 		for deadline := time.Now().Add(30 * time.Second); len(seen) < hosts*each && time.Now().Before(deadline); {
-			got, err := s.Read(t.Context(), "a", after, 3)
+			got, err := follower.Read(t.Context(), "a", after, 3)
 			must(t, err)
 			for _, e := range got {
 				seen[e.Attempt], after = true, e.Seq
