@@ -141,7 +141,6 @@ func (p *Process) run(started chan<- error) {
 		return
 	}
 	release := guardGroup(p.cmd.Process.Pid)
-	defer release()
 	drained := make(chan struct{})
 	if p.tty {
 		close(drained)
@@ -170,13 +169,14 @@ func (p *Process) run(started chan<- error) {
 		<-drained
 		_ = p.Stdin.Close()
 	}
+	release() // before anybody is told: nothing is left then, no guard either
 	close(p.done)
 }
 
 // Pid is the process id of the child, which is also its group's.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed once the child has been reaped.
+// Done is closed once the child has been reaped, and nothing of ours is left of it.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
 // Wait waits for the child and returns nil for exit code 0, otherwise an

@@ -48,7 +48,7 @@ func start(t *testing.T, script string, o process.Options) *process.Process {
 // again, with a deadline.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
@@ -91,7 +91,11 @@ func TestStopClosesStdinFirst(t *testing.T) {
 
 // M-17: SIGTERM follows, then SIGKILL.
 func TestStopEscalates(t *testing.T) {
-	term := start(t, "trap 'echo term >&2; exit 3' TERM; while :; do sleep 0.05; done", process.Options{Grace: 200 * time.Millisecond})
+	// The time between SIGTERM and SIGKILL is also what a busy machine has to run the trap.
+	term := start(t, "trap 'echo term >&2; exit 3' TERM; echo up; while :; do sleep 0.05; done", process.Options{Grace: 3 * time.Second})
+	if _, err := bufio.NewReader(term.Stdout).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
 	term.Stop()
 	if got := term.Stderr(); !strings.Contains(got, "term") {
 		t.Fatalf("stderr %q: SIGTERM was not tried", got)
