@@ -164,9 +164,9 @@ func Reason(err error) attach.Reason {
 		return attach.ReasonTLS
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.DeadlineExceeded):
 		return attach.ReasonTimeout
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE),
-		errors.Is(err, net.ErrClosed),                                                                                   // by our own side, for what it has read, while the request was still being written
-		strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "server closed idle connection"): // it hung up, or spoke first
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed),
+		strings.Contains(err.Error(), "malformed HTTP"), strings.Contains(err.Error(), "server closed idle connection"):
+		// It hung up, or spoke first: for that our side closes, also while the request is being written.
 		return attach.ReasonProtocolError
 	}
 	return attach.ReasonUnreachable
