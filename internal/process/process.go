@@ -148,8 +148,7 @@ func (p *Process) run(started chan<- error) {
 		p.Stdin, p.Stdout = pipes.stdin, pipes.stdout
 		go func() {
 			defer close(drained)
-			_, _ = io.Copy(p.stderr, pipes.stderr)
-			_ = pipes.stderr.Close()
+			p.drain(pipes.stderr)
 		}()
 	}
 	started <- nil
@@ -171,6 +170,17 @@ func (p *Process) run(started chan<- error) {
 	}
 	release() // before anybody is told: nothing is left then, no guard either
 	close(p.done)
+}
+
+// drain keeps what the child writes to standard error, up to the deadline that its
+// end sets. On a machine so busy that this had no turn until then, the pipe still
+// has what was written before: that is read all the same.
+func (p *Process) drain(stderr *os.File) {
+	if _, err := io.Copy(p.stderr, stderr); errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = stderr.SetReadDeadline(time.Now().Add(drainTime / 10))
+		_, _ = io.Copy(p.stderr, stderr)
+	}
+	_ = stderr.Close()
 }
 
 // Pid is the process id of the child, which is also its group's.
