@@ -236,7 +236,7 @@ func TestOneFollowUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	u.await(t, agent.EventNoticeQueued, 1) // at least the first is in the session's hand
+	settled(t, a.Inbox, "a", notice.Notified, 1) // at least the first is in the session's hand, and nothing on its way there
 	close(hold)
 	u.await(t, agent.EventRunEnded, 2)
 	settled(t, a.Inbox, "a", notice.Seen, 5)

@@ -178,7 +178,8 @@ func TestAPI(t *testing.T) {
 	dir := t.TempDir()
 	a := testAgents(t, dir)
 	s := serve(t, a, dir, "")
-	if _, err := a.Start(t.Context(), AgentSpec{ID: "a", Engine: agenttest.New(agenttest.Say("hello")).New}); err != nil {
+	one, err := a.Start(t.Context(), AgentSpec{ID: "a", Engine: agenttest.New(agenttest.Say("hello")).New})
+	if err != nil {
 		t.Fatal(err)
 	}
 	status, body := s.ask("POST", "/v1/sessions/a/prompt", `{"text":"hi","from":"me","wait":true}`)
@@ -193,6 +194,9 @@ func TestAPI(t *testing.T) {
 	_, last := s.ask("GET", "/v1/sessions/a/transcript?last=true&limit=1", "")
 	if !strings.HasSuffix(all, last) || strings.Count(last, "\n") != 1 || !strings.Contains(all, `"from":"me"`) {
 		t.Errorf("transcript %q, of which the last %q", all, last)
+	}
+	if err := one.Session.WaitIdle(t.Context()); err != nil { // who waits is answered before the run is over
+		t.Fatal(err)
 	}
 	for _, step := range []struct{ method, path, want string }{
 		{"POST", "/v1/sessions/a/cancel", `{"cancelled":false}`},

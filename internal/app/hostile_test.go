@@ -51,7 +51,7 @@ func TestHostileNoticesInSessions(t *testing.T) {
 		}
 		noticetest.Bearable(t, last.Text, 1)
 	}
-	u.await(t, agent.EventReply, len(noticetest.Corpus(t))) // the last one follows what proves its notice
+	u.await(t, agent.EventRunEnded, len(noticetest.Corpus(t))) // the last reply follows what proves its notice
 	if got, want := len(channel.Texts()), len(noticetest.Corpus(t)); got != want {
 		t.Errorf("%d replies, want %d", got, want)
 	}

@@ -166,6 +166,9 @@ func TestSignalsAtRest(t *testing.T) {
 	// What the start has begun ends; then a span comes in which nothing is written.
 	for deadline := time.Now().Add(patience); ; {
 		before := written()
+		if agents, err = x.Agents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		time.Sleep(500 * time.Millisecond)
 		if written() == before {
 			break

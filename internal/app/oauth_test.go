@@ -88,7 +88,9 @@ func TestConsent(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	browsed := make(chan struct{})
 	go func() {
+		defer close(browsed)
 		_, target, _ := strings.Cut(<-shown, " ")
 		resp, err := http.Get(target) //nolint:noctx // the person's browser
 		if err != nil {
@@ -104,6 +106,7 @@ func TestConsent(t *testing.T) {
 	if err != nil || string(value) != "{}" {
 		t.Fatalf("%s, %v", value, err)
 	}
+	<-browsed
 	if len(shown) > 0 {
 		t.Error("the person was asked twice")
 	}
