@@ -137,6 +137,9 @@ func (a *sandboxAPI) show(r *http.Request) (any, error) {
 	return a.gateway.Show(r.Context(), r.PathValue("id"))
 }
 
+// MaxSandboxWait is how long a command may wait until it can begin.
+const MaxSandboxWait = time.Minute
+
 // SandboxExec is a command for a sandbox.
 type SandboxExec struct {
 	Command string            `json:"command,omitzero"` // for the shell
@@ -147,6 +150,9 @@ type SandboxExec struct {
 	// TimeoutMS bounds the command; 0 is the most, SandboxTimeout.
 	TimeoutMS int64 `json:"timeout_ms,omitzero"`
 	Detach    bool  `json:"detach,omitzero"` // leave it as a job, without a time limit
+	// WaitMS bounds the wait for a place where as many commands run as may, at most
+	// MaxSandboxWait; 0 does not wait.
+	WaitMS int64 `json:"wait_ms,omitzero"`
 }
 
 // SandboxLine is a line of the answer to exec: the job's name, then output as it
@@ -177,6 +183,8 @@ func (e *SandboxExec) arguments() (map[string]any, error) {
 		return nil, apiErrorf(http.StatusBadRequest, "args: there is a NUL in one")
 	case e.TimeoutMS < 0 || e.TimeoutMS > SandboxTimeout.Milliseconds():
 		return nil, apiErrorf(http.StatusBadRequest, "timeout_ms %d: use 1 to %d", e.TimeoutMS, SandboxTimeout.Milliseconds())
+	case e.WaitMS < 0 || e.WaitMS > MaxSandboxWait.Milliseconds():
+		return nil, apiErrorf(http.StatusBadRequest, "wait_ms %d: use 0 to %d", e.WaitMS, MaxSandboxWait.Milliseconds())
 	case e.Detach && e.TimeoutMS != 0:
 		return nil, apiErrorf(http.StatusBadRequest, "timeout_ms: a detached command has no time limit but the sandbox's")
 	}
@@ -191,6 +199,9 @@ func (e *SandboxExec) arguments() (map[string]any, error) {
 	}
 	if len(e.Env) > 0 {
 		args["env"] = e.Env
+	}
+	if e.WaitMS > 0 {
+		args["wait_ms"] = e.WaitMS
 	}
 	return args, nil
 }
@@ -219,14 +230,14 @@ func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	out := &lineWriter{w: w}
 	if req.Detach {
 		args["background"] = true
-		job, err := callExec(ctx, s, args, 0)
+		job, err := callExec(ctx, s, args, time.Duration(req.WaitMS)*time.Millisecond)
 		if err != nil {
 			return err
 		}
 		return out.write(SandboxLine{Job: job.Job})
 	}
 	timeout := cmp.Or(time.Duration(req.TimeoutMS)*time.Millisecond, SandboxTimeout)
-	job := &sandboxJob{session: s, timeout: timeout, begun: func(id string) error { return out.write(SandboxLine{Job: id}) }, pass: func(stream, text string) error {
+	job := &sandboxJob{session: s, timeout: timeout, wait: time.Duration(req.WaitMS) * time.Millisecond, begun: func(id string) error { return out.write(SandboxLine{Job: id}) }, pass: func(stream, text string) error {
 		return out.write(SandboxLine{Stream: stream, Text: text})
 	}}
 	id, end, timedOut, err := job.run(ctx, args)

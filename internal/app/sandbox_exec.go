@@ -77,6 +77,7 @@ func said(answer *mcp.CallToolResult) string {
 type sandboxJob struct {
 	session boxCaller
 	timeout time.Duration
+	wait    time.Duration // that the command asks for until it can begin
 	// begun is told the job's name; nil is nobody.
 	begun func(id string) error
 	// pass gets what comes, of "stdout" and of "stderr".
@@ -88,7 +89,7 @@ type sandboxJob struct {
 // its name.
 func (j *sandboxJob) run(ctx context.Context, command map[string]any) (id string, end execAnswer, timedOut bool, err error) {
 	command["background"] = true
-	job, err := callExec(ctx, j.session, command, 0)
+	job, err := callExec(ctx, j.session, command, j.wait)
 	if err != nil {
 		return "", end, false, err
 	}

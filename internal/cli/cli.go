@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/version"
@@ -72,6 +73,7 @@ Try it:   ossicle demo`,
 	flags.BoolVar(&e.json, "json", false, "print JSON: one object, or one object a line for streams")
 	flags.BoolVarP(&e.verbose, "verbose", "v", false, "log every step, not only notices and failures")
 	flags.StringVar(&e.logFormat, "log-format", "", "format of the log on standard error: text or json")
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkEmpty(cmd) }
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
@@ -81,6 +83,26 @@ Try it:   ossicle demo`,
 	)
 	root.AddCommand(signalCommands(e)...)
 	return root
+}
+
+// namingFlags name a file, a directory, a process or somebody. An empty value is not
+// their default: it is a variable of a script that is not set, and the command would do
+// something else than was meant, say keep nothing, or use the data directory of somebody
+// else.
+var namingFlags = map[string]bool{
+	"agent": true, "config": true, "cursor": true, "data": true, "dir": true, "evidence": true, "id": true, "inbox": true, "keep-artifacts": true,
+	"listen": true, "mcp-token-file": true, "model": true, "out": true, "profile": true, "sandbox": true, "session": true, "store": true, "bus": true,
+	"tls-cert": true, "tls-key": true, "token-file": true, "url": true, "watch-state": true,
+}
+
+// checkEmpty refuses an empty value for a flag that names something.
+func checkEmpty(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && namingFlags[f.Name] && f.Value.String() == "" {
+			err = &usageError{fmt.Errorf("--%s: the value is empty; give one, or leave the flag out", f.Name)}
+		}
+	})
+	return err
 }
 
 // load reads the configuration and puts the global flags over it.

@@ -69,6 +69,9 @@ func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (tar
 	if address == "" {
 		address = f.url
 	}
+	if err := checkAddress(address); err != nil {
+		return "", "", err
+	}
 	ours := address == ""
 	if !ours && address != f.url { // a stream that may be anybody's
 		token, err = f.fileToken(f.tokenFile)
@@ -81,6 +84,17 @@ func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (tar
 	}
 	token, err = f.token(e, c, ours)
 	return address, token, err
+}
+
+// checkAddress refuses what is no address of a server; empty is none.
+func checkAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return &usageError{fmt.Errorf("read address %.120q: give that of a server, http://HOST or https://HOST", address)}
+	}
+	return nil
 }
 
 // token returns the token for a process, which is ours if the data directory

@@ -130,7 +130,11 @@ func (f *sandboxFlags) printArtifacts(e *env, res app.SandboxResult) error {
 	case !res.Session.OutputsFlushed:
 		b.WriteString("ossicle: not all artifacts were stored\n")
 	case f.artifacts == "" && len(res.Session.Outputs) > 0:
-		fmt.Fprintf(&b, "ossicle: %d artifacts were not kept; --keep-artifacts DIR keeps them\n", len(res.Session.Outputs))
+		what := "1 artifact was"
+		if n := len(res.Session.Outputs); n > 1 {
+			what = fmt.Sprintf("%d artifacts were", n)
+		}
+		fmt.Fprintf(&b, "ossicle: %s not kept; --keep-artifacts DIR keeps them\n", what)
 	}
 	for _, o := range res.Session.Outputs {
 		if f.artifacts != "" {

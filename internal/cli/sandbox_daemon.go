@@ -57,12 +57,16 @@ func (f *daemonFlags) onSandbox(ctx context.Context, e *env, do func(*daemonClie
 	return err
 }
 
-// inSandbox is onSandbox for what ends with the exit code of a command: no sandbox
-// of that name is no code that a command has.
+// inSandbox is onSandbox for what ends with the exit code of a command: that there is
+// no sandbox of that name, no right to it, or nobody who could say, is no code that a
+// command has.
 func (f *daemonFlags) inSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
 	err := f.onSandbox(ctx, e, do)
-	if p, ok := errors.AsType[*app.Problem](err); ok && p.Status == http.StatusNotFound {
+	if p, ok := errors.AsType[*app.Problem](err); ok && p.Status != http.StatusBadRequest {
 		return &sandboxError{p}
+	}
+	if errors.Is(err, errUnreachable) {
+		return &codeError{code: exitSandbox, reason: err.Error()}
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 // sandboxExecFlags are the flags of ossicle sandbox exec.
 type sandboxExecFlags struct {
 	timeout time.Duration
+	wait    time.Duration
 	cwd     string
 	env     []string
 	detach  bool
@@ -46,6 +47,7 @@ name is printed; see 'ossicle sandbox tail'.`,
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&x.timeout, "timeout", app.SandboxTimeout, "time of the command, at most "+app.SandboxTimeout.String())
+	flags.DurationVar(&x.wait, "wait", app.MaxSandboxWait, "wait this long for its turn where as many commands run as may (16), at most "+app.MaxSandboxWait.String())
 	flags.StringVar(&x.cwd, "cwd", "", "working directory (default: the workspace)")
 	flags.StringArrayVar(&x.env, "env", nil, "variable of the command, KEY=VALUE (repeatable)")
 	flags.BoolVar(&x.detach, "detach", false, "leave the command as a job and print its name")
@@ -56,7 +58,10 @@ func (x *sandboxExecFlags) request(cmd *cobra.Command, args []string) (*app.Sand
 	if x.timeout <= 0 || x.timeout > app.SandboxTimeout {
 		return nil, fmt.Errorf("--timeout: give more than 0 and at most %s", app.SandboxTimeout)
 	}
-	req := &app.SandboxExec{Args: args, Cwd: x.cwd, Detach: x.detach}
+	if x.wait < 0 || x.wait > app.MaxSandboxWait {
+		return nil, fmt.Errorf("--wait: give 0 to %s", app.MaxSandboxWait)
+	}
+	req := &app.SandboxExec{Args: args, Cwd: x.cwd, Detach: x.detach, WaitMS: x.wait.Milliseconds()}
 	switch {
 	case !x.detach:
 		req.TimeoutMS = max(1, x.timeout.Milliseconds())

@@ -23,7 +23,7 @@ type execArgs struct {
 	Action     string            `json:"action,omitempty" jsonschema:"for jobs: status, tail, kill or list"`
 	Offset     int64             `json:"offset,omitempty" jsonschema:"for tail: byte of the output to begin at"`
 	Stream     string            `json:"stream,omitempty" jsonschema:"for tail: stdout or stderr alone; default is both as they came"`
-	WaitMS     int64             `json:"wait_ms,omitempty" jsonschema:"for tail: how long to wait for new output, in milliseconds"`
+	WaitMS     int64             `json:"wait_ms,omitempty" jsonschema:"how long to wait, in milliseconds: for tail for new output, for background until fewer jobs run than may"`
 }
 
 // execResult is the structured result of exec.
@@ -82,6 +82,7 @@ func (s *Shell) exec(ctx context.Context, a execArgs, progress func(int64, strin
 	case a.Command == "":
 		return "", res, false, errors.New("give a command, or a job with an action, or restart")
 	case a.Background:
+		c.Wait = time.Duration(a.WaitMS) * time.Millisecond
 		j, err := s.Background(ctx, c)
 		if err != nil {
 			return "", res, false, err

@@ -18,32 +18,52 @@ type Job struct {
 }
 
 // Background starts a command that outlives its call. It has no deadline but the
-// sandbox's.
+// sandbox's. Where as many run as may, it waits for the end of one, as long as the
+// command says. Errors: ErrManyJobs.
 func (s *Shell) Background(ctx context.Context, c Command) (Job, error) {
+	if err := s.place(ctx, c.Wait); err != nil {
+		return Job{}, err
+	}
+	started := false
+	defer func() {
+		if !started {
+			<-s.places
+		}
+	}()
 	if err := s.lock(ctx); err != nil {
 		return Job{}, err
 	}
 	defer s.unlock()
-	running := 0
-	for _, j := range s.jobs {
-		if !j.over() {
-			running++
-		}
-	}
-	if running >= s.o.Jobs {
-		return Job{}, ErrManyJobs
-	}
 	s.evict()
-	j, err := s.start(c)
+	j, err := s.start(c, func() { <-s.places })
 	if err != nil {
 		return Job{}, err
 	}
+	started = true
 	s.jobs[j.id] = j
 	return j.job(), nil
 }
 
-// evict forgets the oldest of the jobs that are over, so that not more are kept
-// than may run.
+// place takes a place in the background.
+func (s *Shell) place(ctx context.Context, wait time.Duration) error {
+	select {
+	case s.places <- struct{}{}:
+		return nil
+	default:
+	}
+	limit := time.NewTimer(min(wait, s.o.Timeout))
+	defer limit.Stop()
+	select {
+	case s.places <- struct{}{}:
+		return nil
+	case <-limit.C:
+		return fmt.Errorf("start command: %w: %d, as many as may; try again when one has ended, or kill one", ErrManyJobs, s.o.Jobs)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a place in the background: %w", context.Cause(ctx))
+	}
+}
+
+// evict forgets the oldest of the jobs that are over.
 func (s *Shell) evict() {
 	var over []*job
 	for _, j := range s.jobs {
@@ -52,7 +72,7 @@ func (s *Shell) evict() {
 		}
 	}
 	slices.SortFunc(over, func(a, b *job) int { return a.began.Compare(b.began) })
-	for len(over) >= s.o.Jobs {
+	for len(over) >= keptJobs*s.o.Jobs {
 		delete(s.jobs, over[0].id)
 		over = over[1:]
 	}

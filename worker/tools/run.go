@@ -35,6 +35,7 @@ type Command struct {
 	Env     map[string]string // for this command, on top of what others exported
 	Stdin   string
 	Timeout time.Duration
+	Wait    time.Duration // in the background, for a place where as many run as may
 }
 
 // Outcome is what is known of a command.
@@ -89,8 +90,9 @@ func (j *job) kill() {
 	killMarked(j.mark)
 }
 
-// start begins a command. The caller has the state.
-func (s *Shell) start(c Command) (*job, error) {
+// start begins a command. The caller has the state. Before it is told that the command
+// is over ended is called, which may be nil.
+func (s *Shell) start(c Command, ended func()) (*job, error) {
 	if s.stopped {
 		return nil, ErrStopped
 	}
@@ -127,7 +129,13 @@ func (s *Shell) start(c Command) (*job, error) {
 		return nil, fmt.Errorf("start command: %w", err)
 	}
 	p.closeChild()
-	s.work.Go(func() { j.follow(p) })
+	s.work.Go(func() {
+		defer close(j.done)
+		j.follow(p)
+		if ended != nil {
+			ended()
+		}
+	})
 	return j, nil
 }
 
@@ -240,7 +248,6 @@ func (j *job) follow(p *pipes) {
 	}
 	j.result.Held = held
 	j.state = state.b
-	close(j.done)
 }
 
 // tee writes to one stream's spool and to that of both.
@@ -296,7 +303,7 @@ func (s *Shell) Run(ctx context.Context, c Command, progress func(total int64, n
 		s.unlock()
 		return Outcome{}, ErrBusy
 	}
-	j, err := s.start(c)
+	j, err := s.start(c, nil)
 	if err == nil {
 		s.running = true
 		s.jobs[j.id] = j

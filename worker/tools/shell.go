@@ -23,6 +23,9 @@ const (
 	// half and the last half of it.
 	DefaultOutput = 30_000
 	DefaultJobs   = 16
+	// keptJobs is how many times as many jobs are kept that are over as may run: whoever
+	// follows one reads the rest of it after its end.
+	keptJobs = 4
 
 	// drainTime is how long output is awaited after a command has ended: a helper
 	// that it left behind may hold the pipe open for ever.
@@ -37,7 +40,7 @@ const (
 var (
 	ErrBusy      = errors.New("another command runs; wait for it, or run it in the background")
 	ErrNoJob     = errors.New("there is no such job")
-	ErrManyJobs  = errors.New("too many jobs run in the background; kill one")
+	ErrManyJobs  = errors.New("too many jobs run in the background")
 	ErrStopped   = errors.New("the sandbox is ending")
 	errWorkspace = errors.New("the workspace is not a directory")
 )
@@ -85,6 +88,7 @@ type Shell struct {
 	env     []string
 	running bool // a command in the foreground
 	jobs    map[string]*job
+	places  chan struct{} // holds a token for each job that runs in the background
 	next    int
 	stopped bool
 	work    sync.WaitGroup
@@ -118,6 +122,7 @@ func NewShell(workspace string, o *Options) (*Shell, error) {
 	if s.o.Jobs <= 0 {
 		s.o.Jobs = DefaultJobs
 	}
+	s.places = make(chan struct{}, s.o.Jobs)
 	if s.bash, err = exec.LookPath("bash"); err != nil {
 		return nil, fmt.Errorf("find the shell: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -342,8 +343,11 @@ func TestJobs(t *testing.T) {
 	if _, err := s.Background(t.Context(), Command{Text: "sleep 60"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Background(t.Context(), Command{Text: "true"}); !errors.Is(err, ErrManyJobs) {
+	if _, err := s.Background(t.Context(), Command{Text: "true"}); !errors.Is(err, ErrManyJobs) || !strings.Contains(err.Error(), ": 2, as many as may; try again when one has ended") {
 		t.Errorf("a third job: %v", err)
+	}
+	if _, err := s.Background(t.Context(), Command{Text: "true", Wait: time.Millisecond}); !errors.Is(err, ErrManyJobs) {
+		t.Errorf("a third job that waits in vain: %v", err)
 	}
 	if o := run(t, s, "echo foreground"); *o.Exit != 0 {
 		t.Errorf("%+v", o)
@@ -354,6 +358,45 @@ func TestJobs(t *testing.T) {
 	}
 	if _, err := s.Kill(t.Context(), "job-99"); !errors.Is(err, ErrNoJob) {
 		t.Error(err)
+	}
+}
+
+// Where as many jobs run as may, the next one waits for a place, and each is started
+// once; what they wrote is there when their turn to be read comes.
+func TestJobsWaitForAPlace(t *testing.T) {
+	t.Parallel()
+	s := newShell(t, &Options{Jobs: 2})
+	const crowd = 8 // as many as are kept
+	var wg sync.WaitGroup
+	for i := range crowd {
+		wg.Go(func() {
+			j, err := s.Background(t.Context(), Command{Text: fmt.Sprintf("sleep 0.05; echo %d", i), Wait: time.Minute})
+			if err != nil {
+				t.Errorf("job %d: %v", i, err)
+				return
+			}
+			var text string
+			for deadline := time.Now().Add(time.Minute); text == "" && j.Running && time.Now().Before(deadline); {
+				if text, _, j, err = s.Tail(t.Context(), j.ID, 0, time.Minute); err != nil {
+					t.Errorf("job %d: %v", i, err)
+					return
+				}
+			}
+			if want := fmt.Sprintf("%d\n", i); text != want {
+				t.Errorf("job %d wrote %q", i, text)
+			}
+		})
+	}
+	wg.Wait()
+	for range 2 {
+		if _, err := s.Background(t.Context(), Command{Text: "sleep 60", Wait: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("nobody wants it any more"))
+	if _, err := s.Background(ctx, Command{Text: "true", Wait: time.Minute}); err == nil || !strings.Contains(err.Error(), "nobody wants it") {
+		t.Errorf("a wait that nobody wants: %v", err)
 	}
 }
 
