@@ -14,8 +14,9 @@ import (
 
 // session is one conversation.
 type session struct {
-	id      string
-	servers []*server
+	id       string
+	servers  []*server
+	attached chan struct{} // closed when an async agent has tried all servers
 
 	mu      sync.Mutex
 	quiet   bool
@@ -102,7 +103,10 @@ func (a *agent) open(ctx context.Context, m message, id string) {
 	a.reply(m, result)
 	a.update(s, object{"sessionUpdate": "available_commands_update", "availableCommands": []any{}})
 	if a.o.Attach == Async {
-		a.wg.Go(func() { a.attach(ctx, s) })
+		a.wg.Go(func() {
+			defer close(s.attached)
+			a.attach(ctx, s)
+		})
 	}
 }
 
@@ -140,7 +144,7 @@ func (a *agent) session(ctx context.Context, m message, id string) (*session, er
 	}
 	done := make(chan struct{})
 	close(done)
-	s := &session{id: id, quiet: a.o.Quiet, tail: done}
+	s := &session{id: id, quiet: a.o.Quiet, tail: done, attached: make(chan struct{})}
 	for _, e := range q.MCPServers {
 		if err := e.check(a.o); err != nil {
 			return nil, err

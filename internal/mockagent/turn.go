@@ -277,12 +277,29 @@ func (t *turn) call(ctx context.Context, name, args string) (string, error) {
 	if t.a.o.Attach == Lazy {
 		t.a.attach(ctx, t.s)
 	}
-	for _, srv := range t.s.servers {
-		if tool, ok := srv.tool(name); ok {
-			return t.callOn(ctx, srv, tool, args)
+	srv, tool := t.s.find(name)
+	if srv == nil && t.a.o.Attach == Async { // its server may be one of the last
+		select {
+		case <-t.s.attached:
+			srv, tool = t.s.find(name)
+		case <-ctx.Done():
 		}
 	}
-	return "", fmt.Errorf("call %s: %w", name, errNoTool)
+	if srv == nil {
+		return "", fmt.Errorf("call %s: %w", name, errNoTool)
+	}
+	return t.callOn(ctx, srv, tool, args)
+}
+
+// find returns the first tool whose name contains word, and its server; nil if
+// there is none.
+func (s *session) find(word string) (*server, string) {
+	for _, srv := range s.servers {
+		if tool, ok := srv.tool(word); ok {
+			return srv, tool
+		}
+	}
+	return nil, ""
 }
 
 func (t *turn) callOn(ctx context.Context, srv *server, tool, args string) (string, error) {
