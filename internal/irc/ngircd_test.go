@@ -26,6 +26,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
 	"github.com/ossicle/ossicle/internal/process"
+	"github.com/ossicle/ossicle/internal/testserver"
 )
 
 // These tests talk to a real server, ngIRCd, which they start themselves.
@@ -54,28 +55,18 @@ func startServer(t *testing.T, global, rest string) *ngircd {
 		}
 		t.Skip("ngircd is not installed")
 	}
-	port := freePort(t)
+	addr := testserver.Addr(t)
+	_, port, _ := net.SplitHostPort(addr)
 	conf := filepath.Join(t.TempDir(), "ngircd.conf")
 	text := fmt.Sprintf("[Global]\nName = irc.test\nInfo = test\nAdminInfo1 = test\nAdminEMail = test@irc.test\nListen = 127.0.0.1\nPorts = %s\n"+
 		"MotdPhrase = hello\nPidFile =\n%s\n[Limits]\nMaxNickLength = 12\nMaxConnectionsIP = 0\n[Options]\nDNS = no\nIdent = no\nPAM = no\n%s\n", port, global, rest)
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil { //nolint:gosec // the server reads it as nobody
 		t.Fatal(err)
 	}
-	s := &ngircd{t: t, addr: net.JoinHostPort("127.0.0.1", port), args: []string{program, "-n", "-f", conf}}
+	s := &ngircd{t: t, addr: addr, args: []string{program, "-n", "-f", conf}}
 	s.start()
 	t.Cleanup(func() { s.p.Kill() })
 	return s
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 // start returns when the server says that it is ready.
@@ -300,9 +291,9 @@ func TestRealServerWithTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	pool := certificate(t, dir)
-	port := freePort(t)
+	addr := testserver.Addr(t)
+	_, port, _ := net.SplitHostPort(addr)
 	startServer(t, "Password = open sesame", fmt.Sprintf("[SSL]\nCertFile = %s/cert.pem\nKeyFile = %s/key.pem\nPorts = %s\n", dir, dir, port))
-	addr := net.JoinHostPort("127.0.0.1", port)
 	for name, o := range map[string]*Options{
 		"password":    {TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, Password: "wrong"},
 		"certificate": {TLS: &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}, Password: "open sesame"},
@@ -368,8 +359,9 @@ func TestRepliesOverRealServer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "", "")
 	eve := s.human("eve", "#first", "#second")
-	release := make(chan struct{})
+	began, release := make(chan struct{}), make(chan struct{})
 	slow := func(turn *agenttest.Turn) (agent.Outcome, error) {
+		close(began)
 		<-release
 		turn.Emit(agent.Text{Text: "slow answer"})
 		return agenttest.End()
@@ -423,6 +415,7 @@ func TestRepliesOverRealServer(t *testing.T) {
 	notify("n1")
 	eve.await(" PRIVMSG #first :first notice")
 	say("#second", "ossi: question")
+	<-began // what comes from here on comes during the run
 	say("#second", "ossi: one")
 	say("#first", "ossi, two")
 	say("ossi", "three")
