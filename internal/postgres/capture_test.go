@@ -221,7 +221,7 @@ func TestAnOrdinaryRole(t *testing.T) {
 	t.Parallel()
 	pg := server.Get(t)
 	root := pg.Database(t)
-	pg.SQL(t, root, `CREATE ROLE plain LOGIN`, `DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO plain', current_database()); END $$`, incidents,
+	pg.SQL(t, root, `DO $$ BEGIN CREATE ROLE plain LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$`, `DO $$ BEGIN EXECUTE format('GRANT CREATE ON DATABASE %I TO plain', current_database()); END $$`, incidents,
 		`CREATE TABLE own (id int PRIMARY KEY)`, `ALTER TABLE own OWNER TO plain`)
 	plain := strings.Replace(root, "postgres@", "plain@", 1)
 	r := newRig(t, plain, nil)

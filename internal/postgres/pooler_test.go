@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/process"
+	"github.com/ossicle/ossicle/internal/testserver"
 )
 
 // pooler starts PgBouncer in transaction mode in front of a database.
@@ -31,14 +31,10 @@ func pooler(t *testing.T, dsn string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	_ = l.Close()
+	addr := testserver.Addr(t)
+	_, port, _ := net.SplitHostPort(addr)
 	dir := t.TempDir()
-	config := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%s user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\n"+
+	config := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%s user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %s\nunix_socket_dir =\n"+
 		"auth_type = any\npool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 100\n", u.Port(), port)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
@@ -54,11 +50,16 @@ func pooler(t *testing.T, dsn string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Kill)
-	u.Host = "127.0.0.1:" + strconv.Itoa(port)
+	u.Host = addr
 	for deadline := time.Now().Add(30 * time.Second); ; { // it says nowhere else that it is ready
 		if c, err := net.Dial("tcp", u.Host); err == nil {
 			_ = c.Close()
 			return u.String()
+		}
+		select {
+		case <-p.Done():
+			t.Fatalf("pgbouncer ended: %v: %s", p.Wait(), p.Stderr())
+		default:
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("pgbouncer is not ready: %s", p.Stderr())
@@ -123,7 +124,7 @@ func TestPooler(t *testing.T) {
 func TestUnfit(t *testing.T) {
 	t.Parallel()
 	pg := server.Get(t)
-	pg.SQL(t, pg.DSN, `CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
+	pg.SQL(t, pg.DSN, `DROP DATABASE IF EXISTS latin`, `CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
 	if _, err := Open(t.Context(), strings.Replace(pg.DSN, "/postgres?", "/latin?", 1), nil); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "LATIN1") {
 		t.Errorf("%v", err)
 	}

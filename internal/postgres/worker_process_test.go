@@ -59,7 +59,7 @@ func TestWorkerHostKilledAtEachStep(t *testing.T) {
 	t.Parallel()
 	dsn := fresh(t)
 	s := openAt(t, dsn, &Options{Connections: 2}).Workers()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	rec := worker.Record{ID: "a", Profile: worker.Light(), State: worker.StateRunning}
 	if err := s.Create(ctx, rec); err != nil {
