@@ -91,7 +91,7 @@ func writer(t *testing.T, dir, name string, batches, step int) (died bool) {
 		return false
 	}
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestSessionWriter$", "-test.timeout=1m")
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestSessionWriter$", "-test.timeout=5m")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s:%d:%d", writerEnv, name, batches, step))
 	err = cmd.Run()

@@ -62,7 +62,7 @@ func TestWorkerHostProcess(t *testing.T) {
 
 func hostProcess(t *testing.T, path string, takings, step int) (took []string, died bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestWorkerHostProcess$")
 	cmd.Env = append(os.Environ(), fastExit, fmt.Sprintf("%s=%s:%d:%d", workerEnv, path, takings, step))
