@@ -76,10 +76,20 @@ func (e *IDsError) Error() string {
 
 // FullError says that a bound of the session is reached.
 type FullError struct {
-	What  string
-	Limit int
+	Action string // what failed
+	What   string // of what there is too much
+	Limit  int64  // how many; zero: no matter how many
+	Bytes  int64  // of how many bytes together; zero: no matter how many
+	Remedy string
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("write %s: there are %d, and no more are kept; overwrite one", e.What, e.Limit)
+	most := ""
+	if e.Limit > 0 {
+		most = fmt.Sprintf(", %d", e.Limit)
+	}
+	if e.Bytes > 0 {
+		most += fmt.Sprintf(", %d bytes together", e.Bytes)
+	}
+	return fmt.Sprintf("%s: there are as many %s as are kept%s; %s", e.Action, e.What, most, e.Remedy)
 }

@@ -49,7 +49,7 @@ type Receipt struct {
 }
 
 // Send sends a signal. Errors: *InvalidError, *RateError, *EscalatedError,
-// *LostError.
+// *LostError, *FullError.
 func (m *Member) Send(ctx context.Context, d Draft) (Receipt, error) {
 	if err := d.check(); err != nil {
 		return Receipt{}, err
@@ -84,6 +84,8 @@ func (m *Member) refused(ctx context.Context, t Type, err error) {
 		reason = "rate"
 	case errors.As(err, new(*EscalatedError)):
 		reason = "escalated turn"
+	case errors.As(err, new(*FullError)):
+		reason = "full"
 	default:
 		return
 	}

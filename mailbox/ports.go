@@ -30,7 +30,8 @@ type Store interface {
 // Members knows who takes part.
 type Members interface {
 	// Register makes an agent a member, active and seen now. Of several runs that
-	// claim an id at once, one gets it. Errors: *ConflictError.
+	// claim an id at once, one gets it. Beyond MaxMembers it takes the place of the one
+	// that has been away the longest. Errors: *ConflictError, *FullError.
 	Register(ctx context.Context, r Registration, now time.Time) (Agent, error)
 	// Touch renews the last-seen time of an agent, and makes it active. It reports
 	// whether it was not.
@@ -47,7 +48,8 @@ type Signals interface {
 	// Send keeps s, whose sender is who, and returns it with its sequence and
 	// depth. It counts against the sender's limit. Errors: *RateError,
 	// *EscalatedError, *InvalidError for a reply to what the sender neither got
-	// nor sent.
+	// nor sent (or is not kept any more), *FullError. It then removes what Retention
+	// does not keep, TrimStep signals at most.
 	Send(ctx context.Context, who Identity, s Signal, limits Limits, now time.Time) (Signal, error)
 	// Read returns a page of an agent's signals. It marks nothing.
 	Read(ctx context.Context, q Selection) (Page, error)
@@ -74,11 +76,15 @@ type Page struct {
 	Next int64 `json:"next,omitempty"`
 	// Unread counts the unread signals of the agent, also those of other pages.
 	Unread int `json:"unread"`
+	// Missed counts the signals to the agent that were sent since it is a member, and
+	// removed before it had read them, see Retention.
+	Missed int `json:"missed,omitempty"`
 }
 
 // Board keeps what all members share.
 type Board interface {
-	// AddNote appends a note.
+	// AddNote appends a note. Those beyond MaxNotes and MaxNoteBytes are removed, the
+	// oldest first.
 	AddNote(ctx context.Context, who Identity, text string, now time.Time) (Note, error)
 	// Notes returns notes with greater sequences, in order, and the After of the
 	// next page, 0 at the end.

@@ -84,9 +84,9 @@ func (c *Collaborations) backend(ctx context.Context, x *Collaboration, id strin
 			return nil, nil, err
 		}
 		x.down.push("session store", storeBudget, func(context.Context) error { db.Close(); return nil })
-		return db.Mailbox(id), db.MailboxBus(), nil
+		return db.Mailbox(id, &c.limits.Retention), db.MailboxBus(), nil
 	}
-	store, err := sqlite.OpenMailbox(ctx, filepath.Join(x.dir, sessionFile))
+	store, err := sqlite.OpenMailbox(ctx, filepath.Join(x.dir, sessionFile), &c.limits.Retention)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -227,6 +227,9 @@ func (e *env) printSignals(p *mailbox.Page) error {
 		}
 	}
 	fmt.Fprintf(&b, "%d unread\n", p.Unread)
+	if p.Missed > 0 {
+		fmt.Fprintf(&b, "%d were removed while the agent was away, unread\n", p.Missed)
+	}
 	if p.Next > 0 {
 		fmt.Fprintf(&b, "more: --after %d\n", p.Next)
 	}

@@ -12,6 +12,9 @@ import (
 type Signals struct {
 	mailbox.Limits `yaml:",inline"`
 
+	// Retention bounds what a session keeps of its signals.
+	Retention mailbox.Retention `yaml:"retention"`
+
 	// Sessions and Agents have limits of their own, by their ids.
 	Sessions map[string]mailbox.Limits `yaml:"sessions"`
 	Agents   map[string]mailbox.Limits `yaml:"agents"`

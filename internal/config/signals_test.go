@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ossicle/ossicle/mailbox"
 )
@@ -14,6 +15,7 @@ func TestSignals(t *testing.T) {
 	err := c.parse([]byte(`signals:
   signals: 20
   tokens: 350
+  retention: {count: 5, bytes: -1, age: 48h}
   sessions: {20260821_011758_54e1cab9: {escalations: 5}}
   agents: {lead.critic: {signals: 1}}
 `))
@@ -22,6 +24,9 @@ func TestSignals(t *testing.T) {
 	}
 	if c.Signals.Limits != (mailbox.Limits{Signals: 20, Tokens: 350}) || c.Signals.Sessions["20260821_011758_54e1cab9"].Escalations != 5 || c.Signals.Agents["lead.critic"].Signals != 1 {
 		t.Errorf("%+v", c.Signals)
+	}
+	if c.Signals.Retention != (mailbox.Retention{Count: 5, Bytes: -1, Age: 48 * time.Hour}) {
+		t.Errorf("%+v", c.Signals.Retention)
 	}
 	for _, bad := range []string{"signals: {tokens: 401}", "signals: {signals: -1}", "signals: {agents: {../x: {}}}", "signals: {sessions: {x: {}}}"} {
 		c := Default()

@@ -23,12 +23,16 @@ import (
 type Mailbox struct {
 	db      *DB
 	session string
+	keep    mailbox.Retention
 }
 
 var _ mailbox.Store = (*Mailbox)(nil)
 
-// Mailbox returns the store of a session.
-func (db *DB) Mailbox(session string) *Mailbox { return &Mailbox{db, session} }
+// Mailbox returns the store of a session, of which so much is kept as is said; nil
+// is the defaults.
+func (db *DB) Mailbox(session string, keep *mailbox.Retention) *Mailbox {
+	return &Mailbox{db, session, keep.OrDefaults()}
+}
 
 // mailboxIdle bounds the time between two steps of a write.
 const mailboxIdle = "10s"
@@ -190,6 +194,9 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 			&run, &status, &registered, &seen, &harness, &substrate)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
+			if err := p.seat(now); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case run != runHash(r.Run) && mailbox.Live(mailbox.Status(status), nanos(seen), now):
@@ -201,8 +208,8 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 		if _, err := p.bump("agents"); err != nil {
 			return err
 		}
-		return p.exec(`INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen, signals, escalations, tokens)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10) ON CONFLICT (session, id) DO UPDATE SET harness = $3, substrate = $4, run = $5, status = $6,
+		return p.exec(`INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen, signals, escalations, tokens, waiting, waiting_bytes)
+			SELECT $1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10, count(*), coalesce(sum(size), 0) FROM ossicle.mailbox_signal WHERE session = $1 AND sender = $2 AND NOT done ON CONFLICT (session, id) DO UPDATE SET harness = $3, substrate = $4, run = $5, status = $6,
 			seen = $7, signals = $8, escalations = $9, tokens = $10`,
 			r.Agent, a.Harness, a.Substrate, runHash(r.Run), string(mailbox.Active), now.UnixNano(), r.Limits.Signals, r.Limits.Escalations, r.Limits.Tokens)
 	})
@@ -277,12 +284,19 @@ func (m *Mailbox) Send(ctx context.Context, who mailbox.Identity, s mailbox.Sign
 		if err != nil {
 			return err
 		}
+		if err := p.admit(m.keep, &s, now); err != nil {
+			return err
+		}
 		if s.Sequence, err = p.bump("signals"); err != nil {
 			return err
 		}
-		return p.exec(`INSERT INTO ossicle.mailbox_signal (session, seq, id, time, sender, recipient, type, priority, depth, reply_to, metadata, content)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-			s.Sequence, s.ID, s.Time.UnixNano(), s.Sender, s.Recipient, string(s.Type), string(s.Priority), s.Depth, s.ReplyTo, string(s.Metadata), []byte(s.Content))
+		err = p.exec(`INSERT INTO ossicle.mailbox_signal (session, seq, id, time, sender, recipient, type, priority, depth, reply_to, metadata, content, size)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+			s.Sequence, s.ID, s.Time.UnixNano(), s.Sender, s.Recipient, string(s.Type), string(s.Priority), s.Depth, s.ReplyTo, string(s.Metadata), []byte(s.Content), s.Size())
+		if err != nil {
+			return err
+		}
+		return p.trimSignals(m.keep, now)
 	})
 	return s, err
 }
@@ -295,7 +309,7 @@ func (p *post) replies(s *mailbox.Signal) error {
 		return err
 	}
 	if err != nil || sender != s.Sender && !mailbox.Reaches(recipient, sender, s.Sender) {
-		return &mailbox.InvalidError{Field: "reply_to", Problem: "there is no such signal to or from you"}
+		return &mailbox.InvalidError{Field: "reply_to", Problem: "there is no such signal to or from you (any more)"}
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func (m *Mailbox) Read(ctx context.Context, q mailbox.Selection) (page mailbox.P
 	limit := mailbox.PageLimit(q.Limit)
 	err = m.read(ctx, "read signals", func(p *post) error {
 		var floor int64
-		err := p.one(`SELECT floor FROM ossicle.mailbox_agent WHERE session = $1 AND id = $2`, []any{q.Agent}, &floor)
+		err := p.one(`SELECT floor, missed FROM ossicle.mailbox_agent WHERE session = $1 AND id = $2`, []any{q.Agent}, &floor, &page.Missed)
 		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 			return err
 		}
@@ -143,7 +143,10 @@ func (p *post) ack(agent, id string, now time.Time) (mine, added bool, err error
 	err = p.one(`INSERT INTO ossicle.mailbox_read (session, seq, agent, at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING true`,
 		[]any{seq, agent, now.UnixNano()}, &added)
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = nil
+		return true, false, nil
+	}
+	if err == nil {
+		err = p.finished(finishOne, seq, now)
 	}
 	return true, added, err
 }
@@ -159,7 +162,11 @@ func (m *Mailbox) AddNote(ctx context.Context, who mailbox.Identity, text string
 		if err != nil {
 			return err
 		}
-		return p.exec(`INSERT INTO ossicle.mailbox_note (session, seq, time, author, text) VALUES ($1, $2, $3, $4, $5)`, n.Sequence, now.UnixNano(), who.Agent, []byte(text))
+		err = p.exec(`INSERT INTO ossicle.mailbox_note (session, seq, time, author, text) VALUES ($1, $2, $3, $4, $5)`, n.Sequence, now.UnixNano(), who.Agent, []byte(text))
+		if err != nil {
+			return err
+		}
+		return p.trimNotes(int64(len(text)))
 	})
 	return n, err
 }
@@ -201,7 +208,7 @@ func (m *Mailbox) SetEntry(ctx context.Context, who mailbox.Identity, key, value
 			return err
 		}
 		if others >= mailbox.MaxEntries {
-			return &mailbox.FullError{What: "whiteboard entry", Limit: mailbox.MaxEntries}
+			return mailbox.FullOfEntries()
 		}
 		if _, err := p.bump("board"); err != nil {
 			return err

@@ -22,7 +22,7 @@ func newMailboxSession() string { return fmt.Sprintf("20261130_010203_%08x", ses
 func TestMailbox(t *testing.T) {
 	t.Parallel()
 	db := openAt(t, fresh(t), nil)
-	mailboxtest.RunStore(t, 600, func(*testing.T) mailbox.Store { return db.Mailbox(newMailboxSession()) })
+	mailboxtest.RunStore(t, 600, func(_ *testing.T, keep *mailbox.Retention) mailbox.Store { return db.Mailbox(newMailboxSession(), keep) })
 }
 
 func TestMailboxBus(t *testing.T) {
@@ -43,7 +43,7 @@ func TestMailboxAnnounces(t *testing.T) {
 	limits := &mailbox.Options{Limits: mailbox.Limits{Signals: 1000}}
 	open := func() *mailbox.Session {
 		db := openAt(t, dsn, &Options{Connections: 2})
-		s, err := mailbox.Open(t.Context(), id, db.Mailbox(id), db.MailboxBus(), limits)
+		s, err := mailbox.Open(t.Context(), id, db.Mailbox(id, nil), db.MailboxBus(), limits)
 		if err != nil {
 			t.Fatal(err)
 		}

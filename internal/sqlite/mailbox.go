@@ -27,18 +27,21 @@ const (
 )
 
 // Mailbox is the mailbox.Store of a file of its own: one collaboration session.
-type Mailbox struct{ db *DB }
+type Mailbox struct {
+	db   *DB
+	keep mailbox.Retention
+}
 
 var _ mailbox.Store = (*Mailbox)(nil)
 
-// OpenMailbox opens the file of a session, which it makes if it does not exist.
-// The caller closes it.
-func OpenMailbox(ctx context.Context, path string) (*Mailbox, error) {
+// OpenMailbox opens the file of a session, which it makes if it does not exist, to
+// keep so much of it as is said; nil is the defaults. The caller closes it.
+func OpenMailbox(ctx context.Context, path string, keep *mailbox.Retention) (*Mailbox, error) {
 	db, err := openSchema(ctx, path, &Options{BusyTimeout: mailboxBusy}, mailboxes, "mailboxes")
 	if err != nil {
 		return nil, err
 	}
-	return &Mailbox{db}, nil
+	return &Mailbox{db, keep.OrDefaults()}, nil
 }
 
 // Close waits for running calls and closes the file.
@@ -152,6 +155,9 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 			&run, &status, &registered, &seen, &harness, &substrate)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
+			if err := t.seat(now); err != nil {
+				return err
+			}
 		case err != nil:
 			return err
 		case run != runHash(r.Run) && mailbox.Live(mailbox.Status(status), at(seen), now):
@@ -163,8 +169,9 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 		if err := t.bump("agents"); err != nil {
 			return err
 		}
-		_, err = t.exec(`INSERT INTO mailbox_agent (id, harness, substrate, run, status, registered, seen, signals, escalations, tokens)
-			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9) ON CONFLICT (id) DO UPDATE SET harness = ?2, substrate = ?3, run = ?4, status = ?5,
+		_, err = t.exec(`INSERT INTO mailbox_agent (id, harness, substrate, run, status, registered, seen, signals, escalations, tokens, waiting, waiting_bytes)
+			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9, (SELECT count(*) FROM mailbox_signal WHERE sender = ?1 AND done = 0),
+			(SELECT coalesce(sum(size), 0) FROM mailbox_signal WHERE sender = ?1 AND done = 0)) ON CONFLICT (id) DO UPDATE SET harness = ?2, substrate = ?3, run = ?4, status = ?5,
 			seen = ?6, signals = ?7, escalations = ?8, tokens = ?9`,
 			r.Agent, a.Harness, a.Substrate, runHash(r.Run), string(mailbox.Active), now.UnixNano(),
 			r.Limits.Signals, r.Limits.Escalations, r.Limits.Tokens)
@@ -240,12 +247,18 @@ func (m *Mailbox) Send(ctx context.Context, who mailbox.Identity, s mailbox.Sign
 		if _, err := t.exec(`UPDATE mailbox_agent SET spent = ?, spent_at = ? WHERE id = ?`, bucket.Spent, bucket.At.UnixNano(), who.Agent); err != nil {
 			return err
 		}
+		if err := t.admit(m.keep, &s, now); err != nil {
+			return err
+		}
 		if err := t.bump("signals"); err != nil {
 			return err
 		}
-		_, err = t.exec(`INSERT INTO mailbox_signal (seq, id, time, sender, recipient, type, priority, depth, reply_to, metadata, content)
-			VALUES ((SELECT signals FROM mailbox), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			s.ID, s.Time.UnixNano(), s.Sender, s.Recipient, string(s.Type), string(s.Priority), s.Depth, s.ReplyTo, string(s.Metadata), s.Content)
+		_, err = t.exec(`INSERT INTO mailbox_signal (seq, id, time, sender, recipient, type, priority, depth, reply_to, metadata, content, size)
+			VALUES ((SELECT signals FROM mailbox), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			s.ID, s.Time.UnixNano(), s.Sender, s.Recipient, string(s.Type), string(s.Priority), s.Depth, s.ReplyTo, string(s.Metadata), s.Content, s.Size())
+		if err == nil {
+			err = t.trimSignals(m.keep, now)
+		}
 		if err != nil {
 			return err
 		}
@@ -262,7 +275,7 @@ func (t *tx) replies(s *mailbox.Signal) error {
 		return err
 	}
 	if err != nil || sender != s.Sender && !mailbox.Reaches(recipient, sender, s.Sender) {
-		return &mailbox.InvalidError{Field: "reply_to", Problem: "there is no such signal to or from you"}
+		return &mailbox.InvalidError{Field: "reply_to", Problem: "there is no such signal to or from you (any more)"}
 	}
 	return nil
 }

@@ -19,8 +19,11 @@ func (m *Mailbox) AddNote(ctx context.Context, who mailbox.Identity, text string
 		if err := t.bump("notes"); err != nil {
 			return err
 		}
-		return t.one(`INSERT INTO mailbox_note (seq, time, author, text) VALUES ((SELECT notes FROM mailbox), ?, ?, ?) RETURNING seq`,
-			[]any{now.UnixNano(), who.Agent, text}, &n.Sequence)
+		if err := t.one(`INSERT INTO mailbox_note (seq, time, author, text) VALUES ((SELECT notes FROM mailbox), ?, ?, ?) RETURNING seq`,
+			[]any{now.UnixNano(), who.Agent, text}, &n.Sequence); err != nil {
+			return err
+		}
+		return t.trimNotes(int64(len(text)))
 	})
 	return n, err
 }
@@ -61,7 +64,7 @@ func (m *Mailbox) SetEntry(ctx context.Context, who mailbox.Identity, key, value
 			return err
 		}
 		if others >= mailbox.MaxEntries {
-			return &mailbox.FullError{What: "whiteboard entry", Limit: mailbox.MaxEntries}
+			return mailbox.FullOfEntries()
 		}
 		if err := t.bump("board"); err != nil {
 			return err

@@ -49,7 +49,7 @@ func (s *mailboxStamp) Ring(ctx context.Context) error {
 
 func mailboxLife(in io.Reader, out io.Writer) error {
 	ctx := context.Background() //nolint:usetesting // this is no test, but a process
-	m, err := OpenMailbox(ctx, os.Getenv(mailboxEnv))
+	m, err := OpenMailbox(ctx, os.Getenv(mailboxEnv), nil)
 	if err != nil {
 		return err
 	}
@@ -252,14 +252,15 @@ func latencies(tb testing.TB, h *hearing, path string, writers, n int, pause tim
 
 // S-12: what 8 other processes send is announced without anybody asking for it,
 // each signal once, none lost, and nobody is told that the file is locked. The
-// bound here is for a machine that does other things too; the benchmark measures.
+// bound here tells it from asking every second, on a machine that does other things
+// too; the benchmark measures.
 func TestMailboxAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/session.db"
 	h := hear(t, path, 200)
 	defer h.stop()
 	took := latencies(t, h, path, 8, 200, 0)
-	if median := took[len(took)/2]; median > 50*time.Millisecond {
+	if median := took[len(took)/2]; median > 300*time.Millisecond {
 		t.Errorf("median from commit to announcement: %v", median)
 	}
 	p, err := h.reader.Read(t.Context(), mailbox.Selection{Limit: mailbox.MaxPage})

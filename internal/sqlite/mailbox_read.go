@@ -50,7 +50,7 @@ func (m *Mailbox) Read(ctx context.Context, q mailbox.Selection) (p mailbox.Page
 	err = m.read(ctx, "read signals", func(t *tx) error {
 		p = mailbox.Page{}
 		var floor int64
-		err := t.one(`SELECT floor FROM mailbox_agent WHERE id = ?`, []any{q.Agent}, &floor)
+		err := t.one(`SELECT floor, missed FROM mailbox_agent WHERE id = ?`, []any{q.Agent}, &floor, &p.Missed)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
@@ -201,6 +201,9 @@ func (t *tx) ack(agent, id string, now time.Time) (mine, added bool, err error) 
 		return false, false, err
 	}
 	n, err := t.exec(`INSERT INTO mailbox_read (seq, agent, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, seq, agent, now.UnixNano())
+	if err == nil && n > 0 {
+		err = t.finished(finishOne, seq, now)
+	}
 	return true, n > 0, err
 }
 

@@ -10,7 +10,12 @@ import (
 
 func openMailbox(tb testing.TB, path string) *Mailbox {
 	tb.Helper()
-	m, err := OpenMailbox(tb.Context(), path)
+	return openMailboxOf(tb, path, nil)
+}
+
+func openMailboxOf(tb testing.TB, path string, keep *mailbox.Retention) *Mailbox {
+	tb.Helper()
+	m, err := OpenMailbox(tb.Context(), path, keep)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -24,9 +29,9 @@ func openMailbox(tb testing.TB, path string) *Mailbox {
 
 func TestMailbox(t *testing.T) {
 	t.Parallel()
-	mailboxtest.RunStore(t, mailboxtest.All, func(t *testing.T) mailbox.Store {
+	mailboxtest.RunStore(t, mailboxtest.All, func(t *testing.T, keep *mailbox.Retention) mailbox.Store {
 		t.Helper()
-		return openMailbox(t, t.TempDir()+"/session.db")
+		return openMailboxOf(t, t.TempDir()+"/session.db", keep)
 	})
 }
 

@@ -22,6 +22,9 @@ type Memory struct {
 	notes   []mailbox.Note
 	board   map[string]mailbox.Entry
 	turns   []turn
+	keep    mailbox.Retention
+	done    map[int64]bool      // sequences of signals that are done
+	waiting map[string][2]int64 // count and bytes of those that are not, by sender
 	fail    error
 	writes  int
 }
@@ -39,6 +42,7 @@ type member struct {
 	turn       string
 	until      time.Time
 	came       bool // by its last call: it was not active before
+	missed     int
 }
 
 type turn struct {
@@ -48,7 +52,12 @@ type turn struct {
 
 // NewMemory returns an empty session.
 func NewMemory() *Memory {
-	return &Memory{agents: map[string]*member{}, board: map[string]mailbox.Entry{}}
+	return NewMemoryOf(nil)
+}
+
+// NewMemoryOf returns an empty session that keeps so much.
+func NewMemoryOf(keep *mailbox.Retention) *Memory {
+	return &Memory{agents: map[string]*member{}, board: map[string]mailbox.Entry{}, keep: keep.OrDefaults(), done: map[int64]bool{}, waiting: map[string][2]int64{}}
 }
 
 // Fail has every call fail with err until it is nil.
@@ -95,6 +104,9 @@ func (m *Memory) Register(_ context.Context, r mailbox.Registration, now time.Ti
 	a := m.agents[r.Agent]
 	switch {
 	case a == nil:
+		if err := m.seat(now); err != nil {
+			return mailbox.Agent{}, err
+		}
 		a = &member{read: map[int64]bool{}}
 		a.ID, a.RegisteredAt = r.Agent, now.UTC()
 		m.agents[r.Agent] = a
@@ -149,7 +161,7 @@ func (m *Memory) Send(_ context.Context, who mailbox.Identity, s mailbox.Signal,
 	if s.ReplyTo != "" && !slices.ContainsFunc(m.signals, func(o mailbox.Signal) bool {
 		return o.ID == s.ReplyTo && (o.Sender == who.Agent || mailbox.Reaches(o.Recipient, o.Sender, who.Agent))
 	}) {
-		return s, &mailbox.InvalidError{Field: "reply_to", Problem: "there is no such signal to or from you"}
+		return s, &mailbox.InvalidError{Field: "reply_to", Problem: "there is no such signal to or from you (any more)"}
 	}
 	if s.Depth = 0; mailbox.InTurn(a.turn, a.until, now) {
 		s.Depth = 1
@@ -162,10 +174,14 @@ func (m *Memory) Send(_ context.Context, who mailbox.Identity, s mailbox.Signal,
 	if wait > 0 {
 		return s, &mailbox.RateError{Limit: limit, Wait: wait}
 	}
+	if !m.admits(&s, now) {
+		return s, m.keep.Full()
+	}
 	a.bucket = bucket
 	m.heads.Signals++
 	s.Sequence = m.heads.Signals
 	m.signals = append(m.signals, s)
+	m.trim(now)
 	return s, nil
 }
 
@@ -175,6 +191,9 @@ func (m *Memory) Read(_ context.Context, q mailbox.Selection) (mailbox.Page, err
 	defer m.mu.Unlock()
 	var p mailbox.Page
 	size, limit := 0, mailbox.PageLimit(q.Limit)
+	if a := m.agents[q.Agent]; a != nil {
+		p.Missed = a.missed
+	}
 	for _, s := range m.signals {
 		mine := mailbox.Reaches(s.Recipient, s.Sender, q.Agent)
 		s.Read = mine && m.has(q.Agent, s.Sequence)
@@ -244,6 +263,7 @@ func (m *Memory) Ack(_ context.Context, who mailbox.Identity, ids []string, now 
 	for _, seq := range seqs {
 		a.read[seq] = true
 	}
+	m.finish(now, func(s *mailbox.Signal) bool { return slices.Contains(seqs, s.Sequence) })
 	return fresh, nil
 }
 
@@ -256,6 +276,7 @@ func (m *Memory) AddNote(_ context.Context, who mailbox.Identity, text string, n
 	m.heads.Notes++
 	n := mailbox.Note{Sequence: m.heads.Notes, Time: now.UTC(), Author: who.Agent, Text: text}
 	m.notes = append(m.notes, n)
+	m.trimNotes()
 	return n, nil
 }
 
@@ -264,7 +285,10 @@ func (m *Memory) Notes(_ context.Context, after int64, limit int) (notes []mailb
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	size := 0
-	for _, n := range m.notes[min(int(max(after, 0)), len(m.notes)):] {
+	for _, n := range m.notes {
+		if n.Sequence <= after {
+			continue
+		}
 		if len(notes) == mailbox.PageLimit(limit) || len(notes) > 0 && size+len(n.Text) > mailbox.MaxPageBytes {
 			return notes, notes[len(notes)-1].Sequence, m.fail
 		}
@@ -281,7 +305,7 @@ func (m *Memory) SetEntry(_ context.Context, who mailbox.Identity, key, value st
 		return mailbox.Entry{}, err
 	}
 	if _, ok := m.board[key]; !ok && len(m.board) >= mailbox.MaxEntries {
-		return mailbox.Entry{}, &mailbox.FullError{What: "whiteboard entry", Limit: mailbox.MaxEntries}
+		return mailbox.Entry{}, mailbox.FullOfEntries()
 	}
 	m.heads.Board++
 	m.board[key] = mailbox.Entry{Key: key, Value: value, UpdatedBy: who.Agent, UpdatedAt: now.UTC()}
@@ -360,7 +384,10 @@ func (m *Memory) Changes(_ context.Context, since mailbox.Heads) (mailbox.Change
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := mailbox.Changes{Heads: m.heads}
-	for _, s := range m.signals[min(int(since.Signals), len(m.signals)):] {
+	for _, s := range m.signals {
+		if s.Sequence <= since.Signals {
+			continue
+		}
 		if len(c.Envelopes) == mailbox.MaxChanges {
 			c.Heads.Signals = c.Envelopes[len(c.Envelopes)-1].Sequence
 			break

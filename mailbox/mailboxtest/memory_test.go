@@ -9,5 +9,5 @@ import (
 
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	mailboxtest.RunStore(t, mailboxtest.All, func(*testing.T) mailbox.Store { return mailboxtest.NewMemory() })
+	mailboxtest.RunStore(t, mailboxtest.All, func(_ *testing.T, keep *mailbox.Retention) mailbox.Store { return mailboxtest.NewMemoryOf(keep) })
 }

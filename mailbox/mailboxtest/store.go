@@ -29,11 +29,14 @@ type bench struct {
 // All is how many signals RunStore sends where it wants many.
 const All = 10_000
 
+// Everything keeps what there is.
+var Everything = &mailbox.Retention{Count: -1, Bytes: -1, Age: -1}
+
 // RunStore holds stores to the contract of mailbox.Store. open returns a store
-// of a new session, which it closes at the end of the test. many is how many
+// of a new session that keeps so much, which it closes at the end of the test. many is how many
 // signals to send where many are wanted: All, or for a store that takes long over
 // each as few as 600; with fewer than All bounds of a thousand are not tried.
-func RunStore(t *testing.T, many int, open func(t *testing.T) mailbox.Store) {
+func RunStore(t *testing.T, many int, open func(t *testing.T, keep *mailbox.Retention) mailbox.Store) {
 	t.Helper()
 	if raced || testing.Short() {
 		many = min(many, 1000)
@@ -47,9 +50,10 @@ func RunStore(t *testing.T, many int, open func(t *testing.T) mailbox.Store) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(&bench{T: t, many: many, store: open(t), now: time.Date(2026, 11, 30, 1, 2, 3, 4, time.UTC)})
+			test(&bench{T: t, many: many, store: open(t, Everything), now: time.Date(2026, 11, 30, 1, 2, 3, 4, time.UTC)})
 		})
 	}
+	runRetention(t, open)
 }
 
 // plenty lets senders send.

@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"errors"
+	"io/fs"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/ossicle/ossicle/mailbox"
+)
+
+// A database of before there were bounds is taken up where it lies: nothing is
+// lost, what was read counts as done when its sender reaches the bound, and only
+// then is anything removed.
+func TestMailboxOfBefore(t *testing.T) {
+	t.Parallel()
+	pg := server.Get(t)
+	dsn, session := pg.Database(t), newMailboxSession()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := stdlib.OpenDB(*config)
+	conn, err := old.Conn(t.Context())
+	if err == nil {
+		err = errors.Join(makeSchema(t.Context(), conn), conn.Close())
+	}
+	sources, err2 := fs.Sub(migrations, "migrations")
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, old, sources, goose.WithTableName("ossicle.schema_version"), goose.WithDisableGlobalRegistry(true))
+	if err == nil {
+		_, err = p.UpTo(t.Context(), 4)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	_, err = old.ExecContext(t.Context(), `WITH
+		s AS (INSERT INTO ossicle.mailbox (session, signals, notes) VALUES ($1, 3, 1)),
+		a AS (INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen) VALUES
+			($1, 'a', '', '', $3, 'active', $2, $2), ($1, 'b', '', '', $3, 'active', $2, $2)),
+		g AS (INSERT INTO ossicle.mailbox_signal (session, seq, id, time, sender, recipient, type, priority, depth, reply_to, metadata, content) VALUES
+			($1, 1, 's1', $2, 'a', 'b', 'inform', '', 0, '', '{"é":1}', 'één'), ($1, 2, 's2', $2, 'a', '*', 'inform', '', 0, '', '', 'x'),
+			($1, 3, 's3', $2, 'b', 'a', 'inform', '', 0, '', '', 'x')),
+		r AS (INSERT INTO ossicle.mailbox_read (session, seq, agent, at) VALUES ($1, 1, 'b', $2))
+		INSERT INTO ossicle.mailbox_note (session, seq, time, author, text) VALUES ($1, 1, $2, 'a', 'één')`, session, now.UnixNano(), runHash("r"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db := openAt(t, dsn, nil)
+	m := db.Mailbox(session, &mailbox.Retention{Count: 2, Bytes: -1, Age: time.Hour})
+	holds := func(what string, want [5]int64) {
+		t.Helper()
+		var got [5]int64
+		err := db.pool.QueryRow(t.Context(), `SELECT a.waiting, a.waiting_bytes, m.done, m.done_bytes, m.note_bytes
+			FROM ossicle.mailbox m JOIN ossicle.mailbox_agent a USING (session) WHERE a.id = 'a'`).Scan(&got[0], &got[1], &got[2], &got[3], &got[4])
+		if err != nil || got != want {
+			t.Errorf("%s: %v, want %v, %v", what, got, want, err)
+		}
+	}
+	holds("before anything is written", [5]int64{2, 14, 0, 0, 5})
+	who := mailbox.Identity{Agent: "a", Run: "r"}
+	send := func(id string, at time.Time) {
+		t.Helper()
+		if _, err := m.Send(t.Context(), who, mailbox.Signal{ID: id, Time: at, Recipient: "b", Type: mailbox.Inform, Content: "y"}, mailbox.Limits{}, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("s4", now)
+	holds("the read one is done", [5]int64{2, 2, 1, 13, 5})
+	if _, err := m.Ack(t.Context(), mailbox.Identity{Agent: "b", Run: "r"}, []string{"s4"}, now); err != nil {
+		t.Fatal(err)
+	}
+	send("s5", now.Add(time.Hour))
+	holds("what is done and old is gone", [5]int64{2, 2, 0, 0, 5})
+	if p, err := m.Read(t.Context(), mailbox.Selection{Agent: "b", All: true}); err != nil || len(p.Signals) != 2 || p.Signals[0].ID != "s2" || p.Missed != 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
