@@ -88,9 +88,9 @@ func (j *job) over() bool {
 }
 
 func (j *job) job() Job {
-	o := j.describe()
+	o, over := j.describe()
 	o.TimedOut, o.Canceled = false, j.killed.Load()
-	return Job{ID: j.id, Command: j.text, Running: !j.over(), Outcome: o, Size: j.both.size()}
+	return Job{ID: j.id, Command: j.text, Running: !over, Outcome: o, Size: j.both.size()}
 }
 
 // find returns a job of the background.

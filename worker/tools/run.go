@@ -322,7 +322,7 @@ func (s *Shell) Run(ctx context.Context, c Command, progress func(total int64, n
 	s.running = false
 	delete(s.jobs, j.id)
 	s.learn(j)
-	o := j.describe()
+	o, _ := j.describe()
 	o.TimedOut, o.Canceled, o.Cwd = timedOut, canceled, s.cwd
 	return o, nil
 }
@@ -386,12 +386,10 @@ func (s *Shell) learn(j *job) {
 }
 
 // describe is what is known of a command now.
-func (j *job) describe() Outcome {
-	var o Outcome
-	select {
-	case <-j.done:
+func (j *job) describe() (o Outcome, over bool) {
+	if over = j.over(); over {
 		o = j.result
-	default:
+	} else {
 		o.Duration = time.Since(j.began)
 	}
 	var omitted int64
@@ -399,7 +397,7 @@ func (j *job) describe() Outcome {
 	o.Stdout, _ = render(j.out)
 	o.Stderr, _ = render(j.err)
 	o.Omitted = omitted
-	return o
+	return o, over
 }
 
 // render joins head and tail, and says how much is between them.
