@@ -230,6 +230,7 @@ func TestMuxEnds(t *testing.T) {
 			}
 			if tt.frames == nil {
 				_ = x.Close()
+				synctest.Wait() // or the pipe may still pass the next frame on
 			}
 			x.updated(t, id, "a:/1")
 			if b, err := s.Next(t.Context()); err != nil || len(b.URIs) != 1 {
