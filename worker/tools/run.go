@@ -385,7 +385,7 @@ func (s *Shell) learn(j *job) {
 	s.env = env
 }
 
-// describe is what is known of a command now.
+// describe is what is known of a command now, and whether it is over.
 func (j *job) describe() (o Outcome, over bool) {
 	if over = j.over(); over {
 		o = j.result
