@@ -188,12 +188,21 @@ func (b *Bus) publish(ctx context.Context, p feed.Position) error {
 	if b.publisher != nil && b.publisher.IsClosed() {
 		b.disconnect()
 	}
+	used := b.publisher != nil
+	if err = b.tell(ctx, text); err != nil && used && ctx.Err() == nil {
+		err = b.tell(ctx, text) // the connection may have broken since, and not have told yet
+	}
+	return err
+}
+
+// tell publishes over the connection, and makes one if there is none.
+func (b *Bus) tell(ctx context.Context, text []byte) error {
 	if b.publisher == nil {
 		if err := b.call(ctx); err != nil {
 			return err
 		}
 	}
-	err = b.publisher.Publish(b.subject, text)
+	err := b.publisher.Publish(b.subject, text)
 	if err == nil {
 		err = b.publisher.FlushWithContext(ctx)
 	}
