@@ -73,7 +73,7 @@ func (p Profile) Validate() error {
 		need(p.ActiveDeadline >= p.Dial+b.MaxExec+b.ReleaseGrace, "activeDeadlineSeconds must be at least dialSeconds + maxExecSeconds + releaseGraceSeconds")
 	}
 	if p.TerminationGrace != 0 {
-		need(p.TerminationGrace >= b.ReleaseGrace+terminationMargin, fmt.Sprintf("terminationGracePeriodSeconds must be at least releaseGraceSeconds + %d", int(terminationMargin.Seconds())))
+		need(p.TerminationGrace >= b.ReleaseGrace+terminationMargin, fmt.Sprintf("terminationGracePeriodSeconds must be at least releaseGraceSeconds + %d seconds", int(terminationMargin.Seconds())))
 	}
 	return errors.Join(errs...)
 }

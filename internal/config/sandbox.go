@@ -150,8 +150,26 @@ func (s *sandbox) build(name string, line int) (Sandbox, error) {
 	return out, s.check(&out)
 }
 
+// inKeys are the names of the contract as the file has them.
+var inKeys = strings.NewReplacer(
+	"handshakeSeconds", "budgets.handshake", "readyAckSeconds", "budgets.ready_ack", "readySeconds", "budgets.ready",
+	"heartbeatIntervalSeconds", "budgets.heartbeat_interval", "heartbeatGraceSeconds", "budgets.heartbeat_grace",
+	"idleSeconds", "budgets.idle", "maxExecSeconds", "budgets.max_exec", "releaseGraceSeconds", "budgets.release_grace",
+	"reconnectWindowSeconds", "budgets.reconnect_window", "dialSeconds", "dial", "activeDeadlineSeconds", "active_deadline",
+	"terminationGracePeriodSeconds", "termination_grace",
+)
+
+// rules are the rules of the contract that a profile breaks, in the words of the file.
+func rules(p *worker.Profile) error {
+	err := p.Validate()
+	if err == nil {
+		return nil
+	}
+	return errors.New(inKeys.Replace(strings.ReplaceAll(err.Error(), fmt.Sprintf("check profile %q: ", p.Name), "")))
+}
+
 func (s *sandbox) check(out *Sandbox) error {
-	errs := []error{out.Validate()}
+	errs := []error{rules(&out.Profile)}
 	need := func(ok bool, format string, args ...any) {
 		if !ok {
 			errs = append(errs, fmt.Errorf(format, args...))

@@ -64,6 +64,29 @@ profiles:
 	}
 }
 
+// Whatever rule is broken is told by the keys of the file.
+func TestRulesAreToldInKeys(t *testing.T) {
+	t.Parallel()
+	var told []string
+	for _, p := range []worker.Profile{
+		{Name: "none", ActiveDeadline: -1, TerminationGrace: 1},
+		{Name: "all", Budgets: worker.Budgets{HeartbeatInterval: 1, MaxExec: -1, ReadyAck: 1, Ready: 1, Handshake: 1, ReconnectWindow: -1}, ActiveDeadline: -5, TerminationGrace: 1},
+	} {
+		told = append(told, rules(&p).Error())
+	}
+	text := strings.Join(told, "\n")
+	if i := strings.Index(text, "Seconds"); i >= 0 {
+		t.Errorf("a name of the contract is left: %s", text)
+	}
+	for _, key := range []string{
+		"handshake", "ready", "ready_ack", "heartbeat_interval", "heartbeat_grace", "idle", "max_exec", "release_grace", "reconnect_window",
+	} {
+		if !strings.Contains(text, "budgets."+key) {
+			t.Errorf("%s is not told: %s", key, text)
+		}
+	}
+}
+
 // A catalogue with a mistake refuses to load, and says in which file and line, in
 // which profile, which rule it breaks.
 //
@@ -71,18 +94,18 @@ profiles:
 func TestSandboxMistakes(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, text, want string }{
-		{"idle beyond the ceiling", "sandboxes:\n  bad:\n    budgets: {idle: 15m}", "line 2: sandboxes.bad: check profile \"bad\": idleSeconds must be less than maxExecSeconds"},
-		{"idle at the ceiling", "sandboxes: {bad: {budgets: {idle: 900s}}}", "idleSeconds must be less"},
-		{"no dial", "sandboxes: {bad: {dial: 0s}}", "dialSeconds must be positive"},
+		{"idle beyond the ceiling", "sandboxes:\n  bad:\n    budgets: {idle: 15m}", "line 2: sandboxes.bad: budgets.idle must be less than budgets.max_exec"},
+		{"idle at the ceiling", "sandboxes: {bad: {budgets: {idle: 900s}}}", "budgets.idle must be less than budgets.max_exec"},
+		{"no dial", "sandboxes: {bad: {dial: 0s}}", "sandboxes.bad: dial must be positive"},
 		{"dial of another image", "sandboxes: {bad: {driver: kubernetes, image: x}}", "dial: say how long the image takes"},
-		{"deadline without the cold start", "sandboxes: {bad: {active_deadline: 900s}}", "activeDeadlineSeconds must be at least"},
-		{"deadline without the flush", "sandboxes: {bad: {active_deadline: 1049s}}", "activeDeadlineSeconds must be at least"},
-		{"grace of two beats", "sandboxes: {bad: {budgets: {heartbeat_grace: 20s}}}", "heartbeatGraceSeconds must be at least three times"},
-		{"ack as long as ready", "sandboxes: {bad: {budgets: {ready_ack: 30s}}}", "readyAckSeconds must be less"},
-		{"dial of two handshakes", "sandboxes: {bad: {dial: 20s}}", "dialSeconds must be more than twice"},
-		{"window of a grace", "sandboxes: {bad: {budgets: {reconnect_window: 30s}}}", "reconnectWindowSeconds must be more"},
-		{"killed in its flush", "sandboxes: {bad: {termination_grace: 34s}}", "terminationGracePeriodSeconds must be at least"},
-		{"negative", "sandboxes: {bad: {budgets: {max_exec: -1s}}}", "maxExecSeconds must be positive"},
+		{"deadline without the cold start", "sandboxes: {bad: {active_deadline: 900s}}", "active_deadline must be at least dial + budgets.max_exec + budgets.release_grace"},
+		{"deadline without the flush", "sandboxes: {bad: {active_deadline: 1049s}}", "active_deadline must be at least"},
+		{"grace of two beats", "sandboxes: {bad: {budgets: {heartbeat_grace: 20s}}}", "budgets.heartbeat_grace must be at least three times budgets.heartbeat_interval"},
+		{"ack as long as ready", "sandboxes: {bad: {budgets: {ready_ack: 30s}}}", "budgets.ready_ack must be less than budgets.ready"},
+		{"dial of two handshakes", "sandboxes: {bad: {dial: 20s}}", "dial must be more than twice budgets.handshake"},
+		{"window of a grace", "sandboxes: {bad: {budgets: {reconnect_window: 30s}}}", "budgets.reconnect_window must be more"},
+		{"killed in its flush", "sandboxes: {bad: {termination_grace: 34s}}", "termination_grace must be at least budgets.release_grace + 5 seconds"},
+		{"negative", "sandboxes: {bad: {budgets: {max_exec: -1s}}}", "budgets.max_exec must be positive"},
 		{"driver", "sandboxes: {bad: {driver: docker}}", `driver "docker"`},
 		{"tier", "sandboxes: {bad: {tier: chroot}}", `tier "chroot"`},
 		{"tier of a plain one", "sandboxes: {bad: {driver: plain, tier: landlock}}", `tier "landlock"`},
