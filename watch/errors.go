@@ -93,6 +93,8 @@ type RouteError struct {
 	Known      []string // URIs and templates that are known, bounded
 	DidYouMean []string // the nearest of them, if any is near
 	Err        error    // what servers answered that could not be asked, or nil
+
+	silent []string // servers that did not say what they have
 }
 
 func (e *RouteError) Error() string {

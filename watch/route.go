@@ -128,6 +128,7 @@ func routeError(uri string, listings []listing, able int) *RouteError {
 	for _, l := range listings {
 		if l.err != nil {
 			e.Err = errors.Join(e.Err, fmt.Errorf("server %q: %w", l.server.Name(), l.err))
+			e.silent = append(e.silent, l.server.Name())
 		}
 		for _, entry := range l.entries {
 			if len(e.Known) < maxKnown {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/ossicle/ossicle/internal/jsonx"
 	"github.com/ossicle/ossicle/internal/python"
@@ -14,6 +16,10 @@ import (
 const (
 	tryoutNow   = 5        // events made of the resource as it is
 	tryoutEvent = 16 << 10 // bytes of an event that is shown
+	// A person waits for the answer: servers that hang may not take the time that a
+	// start gives them.
+	tryoutTools = 2 * time.Second // for the list of their tools
+	tryoutRead  = 4 * time.Second // to find the resource and to read it
 )
 
 // Tryout is what a filter makes of events, before there is a watch.
@@ -48,7 +54,7 @@ func (m *Manager) Try(ctx context.Context, uri, source string) (Tryout, error) {
 		if m.engine == nil {
 			err = &ArgumentError{"on_event", "there is no Python interpreter", "leave on_event out: events then show their default lines"}
 		} else {
-			functions = m.catalogue(ctx)
+			functions = m.promptly(ctx)
 			err = m.dryRun(ctx, req, functions)
 		}
 	}
@@ -71,6 +77,9 @@ func (m *Manager) Try(ctx context.Context, uri, source string) (Tryout, error) {
 		out.Lines = append(out.Lines, m.tryOne(ctx, &req, stages, &e))
 	}
 	now, err := m.present(ctx, uri)
+	if errors.Is(err, errHangs) {
+		err = fmt.Errorf("the resource as it is now was not to be had within %s, so only the samples were tried: %w", tryoutRead, err)
+	}
 	if err != nil {
 		out.OK, out.Problem = false, err.Error()
 		return out, ctx.Err()
@@ -81,6 +90,13 @@ func (m *Manager) Try(ctx context.Context, uri, source string) (Tryout, error) {
 		out.Lines = append(out.Lines, line)
 	}
 	return out, ctx.Err()
+}
+
+// promptly is the catalogue of the servers that answer at once.
+func (m *Manager) promptly(ctx context.Context) *catalogue {
+	ctx, cancel := context.WithTimeout(ctx, tryoutTools)
+	defer cancel()
+	return m.catalogue(ctx)
 }
 
 // tryStages are the stages up to the line.
@@ -139,18 +155,24 @@ func (m *Manager) tryOne(ctx context.Context, req *StartRequest, stages []stage,
 // present is the resource as it is, as events: as if a state had been empty before,
 // and the newest of an event log. What cannot be read, or watched, is an error.
 func (m *Manager) present(ctx context.Context, uri string) ([]Event, error) {
-	to, err := m.route(ctx, uri)
-	if err == nil {
-		err = m.watchable(ctx, to, uri)
-	}
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, m.limits.ReadTime)
+	within, cancel := context.WithTimeout(ctx, tryoutRead)
 	defer cancel()
-	body, err := to.server.Read(ctx, uri, nil)
-	if err != nil {
-		return nil, fmt.Errorf("read %q: %w", uri, err)
+	to, err := m.route(within, uri)
+	if err == nil {
+		err = m.watchable(within, to, uri)
+	}
+	var body Body
+	if err == nil {
+		if body, err = to.server.Read(within, uri, nil); err != nil {
+			err = fmt.Errorf("read %q: %w", uri, err)
+		}
+	}
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && within.Err() != nil:
+		return nil, hangs(to, err)
+	default:
+		return nil, err
 	}
 	r := newReading(body, nil, false)
 	var events []Event
@@ -167,6 +189,21 @@ func (m *Manager) present(ctx context.Context, uri string) ([]Event, error) {
 		events = append(events, ownEvent(TypeError, jsonx.Member{Name: "message", Value: jsonx.StringOf(r.fault)}))
 	}
 	return events[:min(len(events), tryoutNow)], nil
+}
+
+// errHangs says that a server took longer than a person waits.
+var errHangs = errors.New("it does not answer; try again, or look at the server")
+
+// hangs names the server that did not answer, or those of which one may have the
+// resource.
+func hangs(to target, err error) error {
+	if to.server != nil {
+		return fmt.Errorf("server %q: %w", to.server.Name(), errHangs)
+	}
+	if route, ok := errors.AsType[*RouteError](err); ok && len(route.silent) > 0 {
+		return fmt.Errorf("server %s: %w", strings.Join(route.silent, ", "), errHangs)
+	}
+	return errHangs
 }
 
 // nothingOf is a state of the form of another with nothing in it.

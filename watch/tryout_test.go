@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -91,6 +92,32 @@ func TestTry(t *testing.T) {
 		cancel()
 		if _, err := h.Try(ctx, notes, "type"); err == nil {
 			t.Error("no error although nobody waits")
+		}
+	})
+}
+
+// A server that hangs costs a person who tries a filter seconds, and is named; the
+// samples are tried all the same.
+func TestTryWithASilentServer(t *testing.T) {
+	t.Parallel()
+	bubble(t, nil, func(t *testing.T, h *harness) {
+		h.server.Add(notes, "application/json", `{"todo":"a"}`)
+		h.engine.Register("p", text(func(map[string]any) string { return "line" }))
+		for _, kind := range []string{"info", "entries", "read", "tools"} {
+			h.server.Silence(kind, true)
+			begin := time.Now()
+			out, err := h.Try(t.Context(), notes, "p")
+			if took := time.Since(begin); err != nil || took > 8*time.Second {
+				t.Errorf("%s: after %s: %v", kind, took, err)
+			}
+			if kind == "tools" {
+				if !out.OK || len(out.Lines) != 4 {
+					t.Errorf("a filter that needs no tool: %+v", out)
+				}
+			} else if want := h.server.Name(); out.OK || len(out.Lines) != 3 || !strings.Contains(out.Problem, want) || !strings.Contains(out.Problem, "it does not answer") {
+				t.Errorf("%s: %+v", kind, out)
+			}
+			h.server.Silence(kind, false)
 		}
 	})
 }
