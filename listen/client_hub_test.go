@@ -23,7 +23,7 @@ func hears(t *testing.T, p printer) {
 		if got != "updated: read it now" {
 			t.Errorf("heard %q", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("heard nothing")
 	}
 }

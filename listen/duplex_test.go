@@ -180,10 +180,8 @@ func TestLinesPoliteEnds(t *testing.T) {
 				l.inStep(`1`)
 			}
 			wg.Wait()
-			starts, stops := src.counts()
-			if starts != stops {
-				t.Errorf("%d starts and %d stops of the source", starts, stops)
-			}
+			// What is ended is released after its last message was read.
+			waitFor(t, func() bool { starts, stops := src.counts(); return starts == stops })
 		})
 	}
 }
@@ -623,9 +621,7 @@ func TestMessagesSDKClient(t *testing.T) {
 	}
 	_ = cs.Close()
 	_ = session.Wait()
-	if n := h.Stats().Listens; n != 0 {
-		t.Errorf("%d listens are open", n)
-	}
+	waitFor(t, func() bool { return h.Stats().Listens == 0 })
 }
 
 // waitFor tries until something holds that no channel tells of.

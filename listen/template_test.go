@@ -163,7 +163,7 @@ func TestTemplateTime(t *testing.T) {
 	if _, ok := u.Match("x://" + strings.Repeat("a,", 4000)); ok {
 		t.Error("it matches")
 	}
-	if d := time.Since(begin); d > 5*time.Second {
+	if d := time.Since(begin); d > time.Minute {
 		t.Errorf("one match took %v", d)
 	}
 }
