@@ -28,8 +28,12 @@ const (
 	identityDir      = "agents"
 )
 
-// mailboxBudget bounds the end of a collaboration session.
-const mailboxBudget = 10 * time.Second
+const (
+	// mailboxBudget bounds the end of a collaboration session, mailboxOpen its
+	// beginning, the way to a database included.
+	mailboxBudget = 10 * time.Second
+	mailboxOpen   = 30 * time.Second
+)
 
 // mailboxConnections are those to PostgreSQL for one session.
 const mailboxConnections = 4
@@ -58,7 +62,11 @@ func (c *Collaborations) Stats() mailbox.Stats {
 	var total mailbox.Stats
 	total.Add(c.past)
 	for _, x := range c.open {
-		total.Add(x.Stats())
+		select {
+		case <-x.ready:
+			total.Add(x.Stats())
+		default: // it is being opened
+		}
 	}
 	return total
 }
@@ -101,26 +109,91 @@ type Collaboration struct {
 
 	all   *Collaborations
 	dir   string
-	users int
+	users int           // under all.mu
+	ready chan struct{} // closed when it is open, or err says why not
+	err   error
 	down  teardown
 }
 
 // Open opens a session, which it makes if it does not exist. An empty id makes a
-// new one.
-func (c *Collaborations) Open(ctx context.Context, id string) (_ *Collaboration, err error) {
+// new one. Of several who want one session at once, one opens it and the others wait
+// for that; who wants another waits for nobody.
+func (c *Collaborations) Open(ctx context.Context, id string) (*Collaboration, error) {
 	if id == "" {
 		id = mailbox.NewSessionID(time.Now())
 	}
 	if err := mailbox.CheckSession(id); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, mailboxOpen, fmt.Errorf("open session %s: not done within %s", id, mailboxOpen))
+	defer cancel()
+	for {
+		x, mine := c.enter(id)
+		if mine {
+			session, err := x.begin(ctx, id)
+			return c.opened(x, id, session, err)
+		}
+		select {
+		case <-x.ready:
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), x.leave(ctx))
+		}
+		if x.err == nil {
+			return x, nil
+		}
+		// Who opened it may have had less time, or have gone.
+		if !errors.Is(x.err, context.Canceled) && !errors.Is(x.err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return nil, x.err
+		}
+	}
+}
+
+// enter returns a session for one more user, and whether it is for the caller to
+// open.
+func (c *Collaborations) enter(id string) (x *Collaboration, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if x := c.open[id]; x != nil {
+	if x = c.open[id]; x != nil {
 		x.users++
-		return x, nil
+		return x, false
 	}
-	x := &Collaboration{all: c, dir: filepath.Join(c.dir, id), users: 1}
+	x = &Collaboration{all: c, dir: filepath.Join(c.dir, id), users: 1, ready: make(chan struct{})}
+	c.open[id] = x
+	return x, true
+}
+
+// opened tells the others how the opening of a session went.
+func (c *Collaborations) opened(x *Collaboration, id string, session *mailbox.Session, err error) (*Collaboration, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		delete(c.open, id)
+	}
+	x.Session, x.err = session, err
+	close(x.ready)
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// leave gives up a session that may not be open yet. Until it is, who opens it
+// holds it, too.
+func (x *Collaboration) leave(ctx context.Context) error {
+	x.all.mu.Lock()
+	opening := x.Session == nil
+	if opening {
+		x.users--
+	}
+	x.all.mu.Unlock()
+	if opening {
+		return nil
+	}
+	return x.Close(context.WithoutCancel(ctx))
+}
+
+// begin opens the session.
+func (x *Collaboration) begin(ctx context.Context, id string) (s *mailbox.Session, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.down.run(context.WithoutCancel(ctx)))
@@ -129,23 +202,22 @@ func (c *Collaborations) Open(ctx context.Context, id string) (_ *Collaboration,
 	if err := os.MkdirAll(filepath.Join(x.dir, identityDir), 0o700); err != nil {
 		return nil, fmt.Errorf("open session %s: %w", id, err)
 	}
-	store, bus, err := c.backend(ctx, x, id)
+	store, bus, err := x.all.backend(ctx, x, id)
 	if err != nil {
 		return nil, err
 	}
-	o := &mailbox.Options{Limits: c.limits.Sessions[id].Or(c.limits.Limits), Logger: c.log}
-	if x.Session, err = mailbox.Open(ctx, id, store, bus, o); err != nil {
+	o := &mailbox.Options{Limits: x.all.limits.Sessions[id].Or(x.all.limits.Limits), Logger: x.all.log}
+	if s, err = mailbox.Open(ctx, id, store, bus, o); err != nil {
 		return nil, err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- x.Run(run) }()
+	go func() { ended <- s.Run(run) }()
 	x.down.push("session", storeBudget, func(context.Context) error {
 		stop()
 		return <-ended
 	})
-	c.open[id] = x
-	return x, nil
+	return s, nil
 }
 
 // Close closes the session when the last one who opened it does.

@@ -22,7 +22,9 @@ func newMailboxSession() string { return fmt.Sprintf("20261130_010203_%08x", ses
 func TestMailbox(t *testing.T) {
 	t.Parallel()
 	db := openAt(t, fresh(t), nil)
-	mailboxtest.RunStore(t, 600, func(_ *testing.T, keep *mailbox.Retention) mailbox.Store { return db.Mailbox(newMailboxSession(), keep) })
+	mailboxtest.RunStore(t, 600, func(_ *testing.T, keep *mailbox.Retention) mailbox.Store {
+		return db.Mailbox(newMailboxSession(), keep)
+	})
 }
 
 func TestMailboxBus(t *testing.T) {
