@@ -61,6 +61,7 @@ type Session struct {
 	resets      []chan error
 	idlers      []chan struct{}
 	leaving     chan struct{} // closed when nothing is accepted any more
+	begun       chan struct{} // closed when what was before is known
 	done        chan struct{} // closed when Run has returned
 }
 
@@ -94,6 +95,7 @@ func NewSession(id string, newEngine func() (Engine, error), store Store, frame 
 		tools:      map[string]ToolCall{},
 		meta:       Meta{ID: id, Profile: o.Profile, Dir: o.Dir, CreatedAt: now, UpdatedAt: now},
 		leaving:    make(chan struct{}),
+		begun:      make(chan struct{}),
 		done:       make(chan struct{}),
 	}
 	s.transcript.written = s.feed.ring
@@ -108,6 +110,10 @@ func (s *Session) ID() string { return s.id }
 
 // Subscribe returns the updates from now on.
 func (s *Session) Subscribe() *Subscription { return s.feed.subscribe() }
+
+// Begun is closed when Run has read what an earlier life of the session left: from
+// then on Status tells how its last turn ended.
+func (s *Session) Begun() <-chan struct{} { return s.begun }
 
 // Done is closed when Run has returned and nothing of the session is left.
 func (s *Session) Done() <-chan struct{} { return s.done }
@@ -125,6 +131,7 @@ func (s *Session) Run(ctx context.Context) error {
 		return errors.New("run session: it was run before")
 	}
 	begun := s.begin(ctx)
+	close(s.begun)
 	s.saveMeta(ctx)
 	// Stop is not cancel: turns outlive ctx by the grace time.
 	work, abandon := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -18,7 +18,6 @@ import (
 	"github.com/ossicle/ossicle/internal/openai"
 	"github.com/ossicle/ossicle/internal/pty"
 	"github.com/ossicle/ossicle/internal/python"
-	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -101,7 +100,7 @@ type Agent struct {
 // Start starts an agent: its session runs, its watches stand or the error says
 // which does not. It outlives ctx; close it, or its Agents.
 func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err error) {
-	if err := notice.CheckAgent(spec.ID); err != nil {
+	if err := checkSession(spec.ID); err != nil {
 		return nil, err
 	}
 	if err := a.reserve(spec.ID); err != nil {
@@ -190,6 +189,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	}
 	ran := make(chan error, 1)
 	go func() { ran <- o.Session.Run(context.WithoutCancel(ctx)) }()
+	<-o.Session.Begun()
 	o.down.push("turns", turnsBudget, func(context.Context) error {
 		o.Session.Close()
 		return <-ran
@@ -274,7 +274,8 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		Pull:     o.pulls(),
 		OnIdle:   func() { a.Inbox.Kick(spec.ID); o.seat.turnOver() },
 		Context:  o.code.ScopeNote,
-		Policy:   p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
+		Missing:  missing(spec), Scrub: o.report.clean.Summary,
+		Policy: p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
 	})
 	if err != nil {
 		return err

@@ -150,6 +150,25 @@ func (e *RunningError) Error() string {
 	return fmt.Sprintf("start agent: session %q runs already", e.ID)
 }
 
+// sessionNameError says that a session cannot have that name.
+type sessionNameError struct {
+	id  string
+	err *notice.InvalidError // of its inbox, which has the same name
+}
+
+func (e *sessionNameError) Error() string {
+	return fmt.Sprintf("check session name %.80q: %s", e.id, e.err.Problem)
+}
+
+func (e *sessionNameError) Unwrap() error { return e.err }
+
+func checkSession(id string) error {
+	if invalid, ok := errors.AsType[*notice.InvalidError](notice.CheckAgent(id)); ok {
+		return &sessionNameError{id, invalid}
+	}
+	return nil
+}
+
 // reserve claims an id for one life of an agent.
 func (a *Agents) reserve(id string) error {
 	a.mu.Lock()

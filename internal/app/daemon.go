@@ -85,7 +85,7 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 	}
 	place := filepath.Join(o.Data, daemonFile)
 	if o.Session != "" {
-		if err := notice.CheckAgent(o.Session); err != nil {
+		if err := checkSession(o.Session); err != nil {
 			return err
 		}
 		place = livePath(o.Data, o.Session)

@@ -202,21 +202,21 @@ func (s *sessionAPI) all(ctx context.Context, may func(id string) bool) ([]Sessi
 	for _, m := range stored {
 		known[m.ID] = true
 		if may(m.ID) {
-			all = append(all, s.info(m))
+			all = append(all, s.info(ctx, m))
 		}
 	}
 	for _, one := range s.agents.Running() { // whose description is not written yet
 		if id := one.Session.ID(); !known[id] && may(id) {
-			all = append(all, s.info(agent.Meta{ID: id}))
+			all = append(all, s.info(ctx, agent.Meta{ID: id}))
 		}
 	}
 	return all, nil
 }
 
-func (s *sessionAPI) info(m agent.Meta) SessionInfo {
+func (s *sessionAPI) info(ctx context.Context, m agent.Meta) SessionInfo {
 	one := s.agents.Agent(m.ID)
 	if one == nil {
-		return SessionInfo{Status: agent.Status{Meta: m, State: "stopped"}}
+		return SessionInfo{Status: agent.Status{Meta: m, State: "stopped", Trouble: s.leftBehind(ctx, m.ID)}}
 	}
 	return SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watching: len(one.Client.Watches.List())}
 }
@@ -250,7 +250,7 @@ func (s *sessionAPI) show(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	info := s.info(m)
+	info := s.info(r.Context(), m)
 	if one := s.agents.Agent(m.ID); one != nil {
 		info.Watches, info.Asked = one.Client.Watches.List(), one.Session.Questions()
 	}

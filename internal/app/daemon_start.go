@@ -9,7 +9,6 @@ import (
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/mcpclient"
-	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -121,8 +120,8 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		spec.Topics = append(spec.Topics, topic)
 	}
 	switch {
-	case notice.CheckAgent(req.ID) != nil:
-		return nil, notice.CheckAgent(req.ID)
+	case checkSession(req.ID) != nil:
+		return nil, checkSession(req.ID)
 	case len(req.Agent) > 0 && req.Model != nil:
 		return nil, errors.New("agent and model exclude each other: give one of them")
 	case spec.Kind != "" && !spec.Passthrough:

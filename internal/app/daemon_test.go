@@ -113,7 +113,7 @@ func TestAPIErrors(t *testing.T) {
 		{"GET", "/v1/sessions/" + strings.Repeat("x", 5000), "", http.StatusNotFound, `find session \"` + strings.Repeat("x", 80) + `\": there is none`},
 		{"POST", "/v1/sessions/a/prompt", `{"text":"x","wait":true}`, http.StatusUnprocessableEntity, "aborted"},
 		{"POST", "/v1/sessions/a/answer", `{"question":"q","option":"o"}`, http.StatusNotFound, "answer question"},
-		{"POST", "/v1/sessions", `{"id":"a b","agent":["x"],"dir":"/"}`, http.StatusBadRequest, "check notice agent"},
+		{"POST", "/v1/sessions", `{"id":"a b","agent":["x"],"dir":"/"}`, http.StatusBadRequest, `"check session name \"a b\": it is not 1 to 128 letters`},
 		{"POST", "/v1/sessions", `{"id":"b","agent":["x"],"dir":"here"}`, http.StatusBadRequest, "absolute"},
 		{"POST", "/v1/sessions", `{"id":"b","dir":"/"}`, http.StatusBadRequest, "neither an agent nor a model"},
 		{"POST", "/v1/sessions", `{"id":"b","dir":"/","agent":["x"],"model":{"url":"http://x"}}`, http.StatusBadRequest, "agent and model exclude each other"},

@@ -34,9 +34,9 @@ func (p *page) brief(ctx context.Context, id string) (SessionInfo, error) {
 	one := p.agents.Agent(id)
 	if one == nil {
 		m, err := p.api.meta(ctx, id)
-		return p.api.info(m), err
+		return p.api.info(ctx, m), err
 	}
-	info := p.api.info(agent.Meta{ID: id})
+	info := p.api.info(ctx, agent.Meta{ID: id})
 	info.Asked = one.Session.Questions()
 	slices.SortFunc(info.Asked, byID)
 	return info, nil

@@ -80,16 +80,18 @@ func (t *sessionsTopic) flush(ctx context.Context) {
 	t.dirty = map[string]bool{}
 	t.outside.Unlock()
 	for id := range dirty {
-		if info := t.p.api.info(agent.Meta{ID: id}); info.Running { // it asks no store, however often a watch hears something
-			t.tell(&info)
-			continue
+		if t.p.agents.Agent(id) != nil { // asks no store, however often a watch hears something
+			if info := t.p.api.info(ctx, agent.Meta{ID: id}); info.Running {
+				t.tell(&info)
+				continue
+			}
 		}
 		ctx, cancel := context.WithTimeout(ctx, pageRead)
 		m, err := t.p.api.meta(ctx, id)
 		cancel()
 		switch {
 		case err == nil:
-			info := t.p.api.info(m)
+			info := t.p.api.info(ctx, m)
 			t.tell(&info)
 		case statusOf(err) == notFound && t.told[id] != nil:
 			delete(t.told, id)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -128,7 +129,7 @@ func newSessionList(e *env, f *daemonFlags) *cobra.Command {
 			_, _ = fmt.Fprintln(table, "SESSION\tSTATE\tAGENT\tWAITING\tLAST USED")
 			for i := range all {
 				s := &all[i]
-				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", s.Meta.ID, s.State, printable(s.Meta.Agent), s.Inputs+s.Notices,
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", s.Meta.ID, sessionState(s), printable(s.Meta.Agent), s.Inputs+s.Notices,
 					s.Meta.UpdatedAt.Local().Format(time.DateTime))
 			}
 			return table.Flush()
@@ -201,18 +202,45 @@ func newSessionShow(e *env, f *daemonFlags) *cobra.Command {
 	}
 }
 
+// sessionState says how a session is: its state, and what is wrong with it where the
+// state alone would hide that.
+func sessionState(s *app.SessionInfo) string {
+	switch s.State {
+	case "starting", "running", "busy", "draining": // it is being tried again
+		return s.State
+	}
+	if s.Trouble == nil {
+		return s.State
+	}
+	word, known := troubleWords[s.Trouble.Kind]
+	if !known {
+		word = strings.ReplaceAll(printable(string(s.Trouble.Kind)), "_", " ")
+	}
+	return s.State + ", " + word
+}
+
+var troubleWords = map[agent.TroubleKind]string{
+	agent.TroubleUnavailable: "agent unavailable",
+	agent.TroubleExited:      "agent ended",
+	agent.TroubleFailed:      "last turn failed",
+	agent.TroubleCutOff:      "last turn cut off",
+}
+
 func (e *env) printSession(s *app.SessionInfo) error {
 	if e.json {
 		return writeJSON(e.Out, s)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", s.Meta.ID, s.State)
+	fmt.Fprintf(&b, "%s: %s", s.Meta.ID, sessionState(s))
 	if s.Meta.Agent != "" {
 		fmt.Fprintf(&b, ", %s", printable(s.Meta.Agent))
 	}
 	b.WriteByte('\n')
 	if s.Meta.Dir != "" {
 		fmt.Fprintf(&b, "directory  %s\n", printable(s.Meta.Dir))
+	}
+	if t := s.Trouble; t != nil {
+		fmt.Fprintf(&b, "trouble    %s (since %s)\n", printable(t.Text), t.Since.Local().Format(time.DateTime))
 	}
 	if s.Inbox != nil {
 		fmt.Fprintf(&b, "inbox      %s\n", printable(s.Inbox.String()))

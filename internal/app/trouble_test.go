@@ -1,0 +1,143 @@
+package app
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/agent/agenttest"
+)
+
+// trouble is what the API tells of a session, by itself and in the list.
+func (s *served) trouble(id string) *agent.Trouble {
+	s.t.Helper()
+	one := decode[SessionInfo](s.t, []byte(second(s.ask(http.MethodGet, "/v1/sessions/"+id, "")))).Trouble
+	for _, info := range decode[struct{ Sessions []SessionInfo }](s.t, []byte(second(s.ask(http.MethodGet, "/v1/sessions", "")))).Sessions {
+		if info.Meta.ID == id && ((info.Trouble == nil) != (one == nil) || one != nil && *info.Trouble != *one) {
+			s.t.Errorf("%s: %+v in the list, %+v by itself", id, info.Trouble, one)
+		}
+	}
+	return one
+}
+
+func (s *served) troubled(id string, kind agent.TroubleKind, part string) {
+	s.t.Helper()
+	got := s.trouble(id)
+	if kind == "" && got != nil || kind != "" && (got == nil || got.Kind != kind || !strings.Contains(got.Text, part)) {
+		s.t.Errorf("%s: %+v, want %s, %q", id, got, kind, part)
+	}
+}
+
+// A session whose agent is not there says so in the answer of its start.
+func TestMissingAgentIsTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serve(t, testAgents(t, dir), dir, "")
+	code, body := s.ask(http.MethodPost, "/v1/sessions", `{"id":"a","agent":["/nosuch/agent","--key","hunter2"],"dir":"`+dir+`"}`)
+	info := decode[SessionInfo](t, []byte(body))
+	if code != http.StatusOK || info.Trouble == nil || info.Trouble.Kind != agent.TroubleUnavailable {
+		t.Fatalf("%d %s", code, body)
+	}
+	if text := info.Trouble.Text; !strings.HasPrefix(text, "The agent could not be started: start …agent: no such file or directory. ") {
+		t.Errorf("%q", text)
+	}
+	code, body = s.ask(http.MethodPost, "/v1/sessions/a/prompt", `{"text":"hello","wait":true}`)
+	if want := "start agent: start /nosuch/agent: no such file or directory"; code != http.StatusUnprocessableEntity || !strings.Contains(body, `"`+want+`"`) {
+		t.Errorf("%d %s", code, body)
+	}
+	s.troubled("a", agent.TroubleUnavailable, "no such file")
+	// What does not run has no agent that could be missing, but a turn that failed.
+	if code, body := s.ask(http.MethodPost, "/v1/sessions/a/stop", ""); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+	s.troubled("a", agent.TroubleFailed, "The last turn failed: the agent could not be started. ")
+}
+
+// A turn that failed, or an agent that died, is told by the API and to the page, in
+// the list and of the session, until a turn completes; without what is secret.
+func TestTroubleIsTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := testAgents(t, dir)
+	s := serve(t, a, dir, "")
+	fake := agenttest.New(agenttest.Fail(errors.New("the model refuses key hunter2hunter2")), agenttest.Die(""), agenttest.Say("ok"))
+	spec := AgentSpec{ID: "a", Engine: fake.New}
+	spec.Profile.Env = []string{"KEY=hunter2hunter2"}
+	one := start(t, a, spec)
+	page := s.tab()
+	page.subscribe("sessions")
+	page.subscribe("session:a")
+	told := func(kind agent.TroubleKind) {
+		t.Helper()
+		want := map[string]bool{"sessions.changed": true, "session.changed": true}
+		page.until(func(m tabMessage) bool {
+			if want[m.Action] {
+				got := decode[struct{ Session SessionInfo }](t, m.Data).Session
+				if got.State == "idle" && (kind == "" && got.Trouble == nil || got.Trouble != nil && got.Trouble.Kind == kind) {
+					delete(want, m.Action)
+				}
+			}
+			return len(want) == 0
+		})
+	}
+	if _, err := say(t, one, "one"); err == nil {
+		t.Error("it did not fail")
+	}
+	s.troubled("a", agent.TroubleFailed, "the model refuses key [redacted]. ")
+	told(agent.TroubleFailed)
+	if _, err := say(t, one, "two"); err == nil {
+		t.Error("it did not die")
+	}
+	s.troubled("a", agent.TroubleExited, "Your next message starts it again.")
+	told(agent.TroubleExited)
+	mustSay(t, one, "three")
+	s.troubled("a", "", "")
+	told("")
+}
+
+// A turn that the death of a daemon cut off is told while the session is stopped, when
+// it has been started again, and until a turn completes.
+func TestCutOffTurnIsTold(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := testAgents(t, dir)
+	s := serve(t, a, dir, "")
+	fake := agenttest.New(agenttest.Say("ok"), agenttest.Say("ok"))
+	mustSay(t, start(t, a, AgentSpec{ID: "a", Engine: fake.New}), "one")
+	if err := a.Agent("a").Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.troubled("a", "", "")
+	began := time.Now().UTC().Truncate(time.Millisecond)
+	died := []agent.Entry{{Time: began, Kind: agent.EntryRunStart, Run: "run-of-the-dead", Inputs: []string{"in-1"}}}
+	for range 600 {
+		died = append(died, agent.Entry{Time: began, Kind: agent.EntryTool, Run: "run-of-the-dead"})
+	}
+	if err := a.Store.Append(t.Context(), "a", died...); err != nil {
+		t.Fatal(err)
+	}
+	s.troubled("a", agent.TroubleCutOff, "ossicle ended in its midst")
+	one := start(t, a, AgentSpec{ID: "a", Engine: fake.New})
+	s.troubled("a", agent.TroubleCutOff, "ossicle ended in its midst")
+	if since := s.trouble("a").Since; !since.Equal(began) {
+		t.Errorf("since %v, want %v", since, began)
+	}
+	mustSay(t, one, "two")
+	s.troubled("a", "", "")
+	all, err := a.Store.List(t.Context(), "a", agent.Query{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := 0
+	for _, e := range all {
+		if e.Kind == agent.EntryRunEnd && e.Run == "run-of-the-dead" && e.Cause == agent.CauseCutOff {
+			ends++
+		}
+	}
+	if ends != 1 {
+		t.Errorf("%d ends of the turn that was cut off", ends)
+	}
+}
