@@ -78,7 +78,7 @@ func TestTools(t *testing.T) {
 			t.Errorf("%v: %q error %t", c.args, text, res.IsError)
 		}
 	}
-	p := &mcp.CallToolParams{Name: "exec", Arguments: map[string]any{"command": "echo first; sleep 0.3; echo second"}}
+	p := &mcp.CallToolParams{Name: "exec", Arguments: map[string]any{"command": "echo first; sleep 2; echo second"}}
 	p.SetProgressToken("t")
 	if _, err := cs.CallTool(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestTools(t *testing.T) {
 		if !strings.HasPrefix(m, "first\n") {
 			t.Errorf("progress %q", m)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("no progress")
 	}
 }

@@ -215,16 +215,13 @@ func (p *pipes) closeAll() {
 // follow reads a command's output and waits for its end: that of the process,
 // not of its output.
 func (j *job) follow(p *pipes) {
-	read := func(f *os.File, to io.Writer) chan struct{} {
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			_, _ = io.Copy(to, f)
-		}()
+	read := func(f *os.File, to io.Writer) chan bool {
+		ended := make(chan bool, 1)
+		go func() { ended <- drain(f, to) }()
 		return ended
 	}
 	state := &bounded{limit: maxState}
-	streams := []chan struct{}{
+	streams := []chan bool{
 		read(p.out, tee{j, j.out}), read(p.err, tee{j, j.err}), read(p.state, state),
 	}
 	err := j.cmd.Wait()
@@ -237,17 +234,25 @@ func (j *job) follow(p *pipes) {
 	for _, f := range p.ours {
 		_ = f.SetReadDeadline(until)
 	}
-	held := false
-	for _, ended := range streams[:2] {
-		<-ended
-		held = held || !time.Now().Before(until)
-	}
+	outHeld, errHeld := <-streams[0], <-streams[1]
 	<-streams[2]
 	for _, f := range p.ours {
 		_ = f.Close()
 	}
-	j.result.Held = held
+	j.result.Held = outHeld || errHeld
 	j.state = state.b
+}
+
+// drain copies until the end, or the deadline, and then reports that somebody still
+// holds the other side. On a machine so busy that this had no turn until then, the
+// pipe still has what was written before: that is read all the same.
+func drain(f *os.File, to io.Writer) (held bool) {
+	_, err := io.Copy(to, f)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = f.SetReadDeadline(time.Now().Add(drainTime / 10))
+		_, err = io.Copy(to, f)
+	}
+	return errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // tee writes to one stream's spool and to that of both.

@@ -159,7 +159,7 @@ func TestShellTimeout(t *testing.T) {
 	s := newShell(t, nil)
 	file := filepath.Join(s.workspace, "pids")
 	begun := time.Now()
-	o, err := s.Run(t.Context(), Command{Text: "echo $$ > pids; setsid sleep 61 & echo $! >> pids; (sleep 62 & echo $! >> pids); sleep 63", Timeout: 500 * time.Millisecond}, nil)
+	o, err := s.Run(t.Context(), Command{Text: "echo $$ > pids; setsid sleep 61 & echo $! >> pids; (sleep 62 & echo $! >> pids); sleep 63", Timeout: 3 * time.Second}, nil)
 	if err != nil || !o.TimedOut || o.Exit != nil || time.Since(begun) > 30*time.Second {
 		t.Fatalf("%v %+v", err, o)
 	}
@@ -185,7 +185,7 @@ func TestShellTimeout(t *testing.T) {
 // gone waits until a process has ended or is a zombie that somebody else must
 // reap. Only the real clock will do: the kernel ends processes.
 func gone(pid int) bool {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return true
@@ -198,7 +198,7 @@ func gone(pid int) bool {
 func TestShellCanceled(t *testing.T) {
 	t.Parallel()
 	s := newShell(t, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	o, err := s.Run(ctx, Command{Text: "sleep 60"}, nil)
 	if err != nil || !o.Canceled || o.Exit != nil {
@@ -217,7 +217,7 @@ func TestShellOutputIsBounded(t *testing.T) {
 	if o.Omitted < 40_000_000 || !strings.Contains(o.Output, fmt.Sprintf("%d bytes omitted", o.Omitted)) {
 		t.Errorf("%d omitted", o.Omitted)
 	}
-	o, err := s.Run(t.Context(), Command{Text: "yes", Timeout: 300 * time.Millisecond}, nil)
+	o, err := s.Run(t.Context(), Command{Text: "yes", Timeout: 2 * time.Second}, nil)
 	if err != nil || !o.TimedOut || o.Omitted == 0 {
 		t.Errorf("%v %+v", err, o.TimedOut)
 	}
@@ -288,7 +288,7 @@ func TestTailOfOneStream(t *testing.T) {
 	}
 	var text string
 	var offset int64
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(30 * time.Second); ; {
 		p, err := s.tail(t.Context(), j.ID, "stdout", offset, time.Second)
 		if err != nil {
 			t.Fatal(err)
@@ -324,11 +324,11 @@ func TestJobs(t *testing.T) {
 	if err != nil || quick.Running == (quick.Exit != nil) { // it may have ended
 		t.Fatalf("%v %+v", err, quick)
 	}
-	part, from, j, err := s.Tail(t.Context(), quick.ID, 0, 10*time.Second)
+	part, from, j, err := s.Tail(t.Context(), quick.ID, 0, 30*time.Second)
 	if err != nil || part != "hello\n" || from != 0 {
 		t.Errorf("%q from %d, %v", part, from, err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); j.Running && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); j.Running && time.Now().Before(deadline); {
 		if _, _, j, err = s.Tail(t.Context(), quick.ID, 6, time.Second); err != nil {
 			t.Fatal(err)
 		}
