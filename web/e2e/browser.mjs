@@ -23,7 +23,7 @@ export const tablet = { viewport: { width: 768, height: 1024 } };
 export const phone = { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true };
 
 /** Opens the page by the link that the daemon prints; everything that it complains of is kept. */
-export async function open(options = desktop, path = "", key = token) {
+export async function open(options = desktop, path = "", key = token, before = () => undefined) {
   const context = await browser.newContext({ colorScheme: "light", ...options });
   await context.grantPermissions(["clipboard-read", "clipboard-write"]);
   const page = await context.newPage();
@@ -38,6 +38,7 @@ export async function open(options = desktop, path = "", key = token) {
     ws.on("framesent", (f) => page.frames_.sent.push(String(f.payload)));
     ws.on("framereceived", (f) => page.frames_.received.push(String(f.payload)));
   });
+  await before(page);
   await page.goto(`${url}/#token=${key}`);
   await page.getByText("Live", { exact: true }).first().waitFor();
   if (path) await go(page, path);

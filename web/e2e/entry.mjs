@@ -72,7 +72,16 @@ export async function again(_browser, ask) {
   const page = await open(desktop, "#/sessions/one");
   await page.getByText("you said before").first().waitFor();
   await page.getByLabel("Message to the agent").fill("a draft that is not sent");
+  const other = await open(desktop, "#/sessions/two");
+  await other.getByRole("heading", { name: "two", level: 1 }).waitFor();
   await ask("kill");
+  // A part of the page that was never loaded is awaited, and then comes by itself.
+  await other.getByText("Reconnecting…").waitFor();
+  await go(other, "#/sessions/term");
+  await other.getByRole("heading", { name: "The daemon is away" }).waitFor();
+  assert.equal(await other.getByRole("button", { name: /again/ }).count(), 0);
+  await accessible(other, "a view that cannot be loaded");
+  await picture(other, "away");
   await page.getByText("Reconnecting…").waitFor();
   await page.getByText(/^Not live/).first().waitFor();
   // The bar has room for these longer words, and views come up that were not opened before.
@@ -83,6 +92,9 @@ export async function again(_browser, ask) {
   await page.getByRole("heading", { name: "Live feed", level: 1 }).waitFor();
   await go(page, "#/sessions/one");
   await ask("start");
+  await other.getByText(/This session does not run/).waitFor();
+  assert.equal(await other.getByRole("heading", { name: "The daemon is away" }).count(), 0);
+  await close(other, "WebSocket", "ERR_CONNECTION_REFUSED", "Failed to load resource", "Failed to fetch dynamically imported module", "Unable to preload CSS");
   await page.getByText("Live", { exact: true }).first().waitFor();
   await page.getByText("you said before").first().waitFor();
   await page.getByText(/This session does not run/).waitFor();

@@ -6,7 +6,8 @@ import { launch } from "./browser.mjs";
 import { chat, life, terminal } from "./chat.mjs";
 import { again, entry, limited } from "./entry.mjs";
 import { actions, apart, drawer, popover, rows } from "./plug.mjs";
-import { every, feed, signals, watch, workers } from "./views.mjs";
+import { every } from "./scenes.mjs";
+import { feed, signals, watch, workers } from "./views.mjs";
 
 const canary = process.env.OSSICLE_CANARY;
 const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
@@ -18,13 +19,13 @@ async function ask(word) {
 
 // Two at a time, since a browser mostly waits; the last one is alone.
 const chains = [
-  { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, terminal },
-  { every, life, feed, signals, limited, watch, workers },
+  { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, terminal, life },
+  { feed, signals, limited, watch, workers, every },
 ];
 const alone = { again };
 
 const browser = await launch();
-const only = process.argv.slice(2);
+const only = (process.env.OSSICLE_CASES ?? "").split(",").filter(Boolean); // all without it
 let failed = false;
 
 async function run(tests) {

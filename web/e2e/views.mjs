@@ -1,36 +1,7 @@
-// Every view, light and dark, wide and narrow; and what watches, inbox and feed do.
+// What watches, inbox, feed, signals and sandboxes do.
 import assert from "node:assert/strict";
-import { accessible, api, close, desktop, fits, go, open, phone, picture, tablet, until } from "./browser.mjs";
-
-const views = {
-  sessions: ["#/sessions", "Sessions"],
-  chat: ["#/sessions/one", "one"],
-  watches: ["#/watches", "Watches"],
-  inbox: ["#/inbox", "Inbox"],
-  feed: ["#/feed", "Live feed"],
-  signals: ["#/signals", "Signals"],
-  workers: ["#/workers", "Workers"],
-};
-
-export async function every() {
-  for (const [size, options] of Object.entries({ 360: phone, 768: tablet, 1440: desktop })) {
-    const page = await open(options);
-    for (const [name, [path, heading]] of Object.entries(views)) {
-      await go(page, path);
-      await page.getByRole("heading", { name: heading, level: 1 }).first().waitFor();
-      await page.locator("main .spinner").first().waitFor({ state: "detached" });
-      await fits(page, `${name} at ${size} px`);
-      // Dark colours are the same at every width.
-      for (const scheme of size === "768" && !process.env.OSSICLE_PICTURES ? ["light"] : ["light", "dark"]) {
-        await page.emulateMedia({ colorScheme: scheme });
-        // Only colours depend on the scheme.
-        await accessible(page, `${name} at ${size} px, ${scheme}`, ...(scheme === "light" ? [] : ["color-contrast"]));
-        await picture(page, `${name}-${size}-${scheme}`);
-      }
-    }
-    await close(page);
-  }
-}
+import { accessible, api, close, desktop, fits, go, open, phone, picture, until } from "./browser.mjs";
+import { inSight } from "./scenes.mjs";
 
 /** A watch is tried, started, heard of, and stopped; its notice goes through the inbox. */
 export async function watch() {
@@ -49,7 +20,13 @@ export async function watch() {
   await dialog.getByText("The filter runs.").waitFor();
   await dialog.getByText(/added sample/i).first().waitFor();
   await accessible(page, "a filter that was tried");
-  await picture(page, "filter");
+  // On a phone what it says comes into sight.
+  await page.setViewportSize(phone.viewport);
+  await filter.fill('event["key"]');
+  assert.equal(await dialog.getByText("The filter runs.").count(), 0, "what is said is of another filter");
+  await dialog.getByRole("button", { name: "Try the filter" }).click();
+  await inSight(page, dialog.getByText("The filter runs."), "what the filter says");
+  await page.setViewportSize(desktop.viewport);
   await dialog.getByRole("button", { name: "Start", exact: true }).click();
   await dialog.waitFor({ state: "hidden" });
   const mine = page.getByRole("region", { name: "Watches of two" });
@@ -67,8 +44,14 @@ export async function watch() {
   await item.locator("summary").click();
   await item.getByRole("list", { name: "Steps of its delivery" }).waitFor();
   await accessible(page, "a notice and its steps");
-  await picture(page, "notice");
   await item.getByRole("button", { name: "Acknowledge" }).click();
+  await item.getByText("Acknowledged").first().waitFor();
+  // What a filter finds is the daemon's, and says so.
+  await page.getByLabel("State", { exact: true }).selectOption("dead");
+  await page.getByText("Nothing fits").waitFor();
+  await page.getByRole("button", { name: "Show all notices" }).click();
+  await page.getByLabel("State", { exact: true }).selectOption("acked");
+  await page.getByText(/notices? that fits?, of all that the daemon keeps/).waitFor();
   await item.getByText("Acknowledged").first().waitFor();
   await go(page, "#/sessions/two");
   await page.getByText(/watch notes memo:\/\/notes/).first().waitFor();
@@ -76,7 +59,10 @@ export async function watch() {
   await go(page, "#/watches");
   await mine.getByRole("button", { name: "Stop notes" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Stop the watch" }).click();
-  await mine.getByText("Nothing is watched.").waitFor();
+  await mine.waitFor({ state: "detached" });
+  await page.getByText("Nothing is watched").waitFor();
+  await page.getByText(/sessions watch nothing/).click();
+  await page.getByRole("button", { name: "Start a watch in two" }).waitFor();
   await close(page);
 }
 
@@ -116,7 +102,6 @@ export async function signals(_browser, ask) {
   assert.equal(await page.locator("main img").count(), 0);
   await fits(page, "signals");
   await accessible(page, "signals");
-  await picture(page, "signals");
   await close(page);
 }
 
@@ -124,13 +109,22 @@ export async function signals(_browser, ask) {
 export async function workers() {
   const page = await open(desktop, "#/workers");
   await page.getByRole("heading", { name: "No sandboxes" }).waitFor();
-  for (const id of ["box-1", "box-2"]) await api("POST", "/v1/sandboxes", { id, wait: true });
+  // One is started from here, and says how it comes up.
+  await page.getByRole("button", { name: "Start the first one" }).click();
+  const dialog = page.getByRole("dialog", { name: "Start a sandbox" });
+  await dialog.getByLabel("Profile").selectOption("light");
+  await dialog.getByLabel("Name").fill("not a name/");
+  await dialog.getByRole("button", { name: "Start", exact: true }).click();
+  await dialog.getByRole("alert").waitFor();
+  await dialog.getByLabel("Name").fill("box-1");
+  await dialog.getByRole("button", { name: "Start", exact: true }).click();
+  await dialog.waitFor({ state: "hidden" });
+  await api("POST", "/v1/sandboxes", { id: "box-2", wait: true });
   const row = (id) => page.locator(".item").filter({ has: page.getByRole("heading", { name: id }) });
   await row("box-1").getByText("Running", { exact: true }).waitFor();
   assert.match(await row("box-1").innerText(), /Worked\s+\d+ s of/);
   await fits(page, "workers");
   await accessible(page, "workers");
-  await picture(page, "workers");
   await row("box-1").getByRole("button", { name: "Release…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Release it" }).click();
   await row("box-1").getByText("Released", { exact: true }).waitFor();
@@ -139,5 +133,5 @@ export async function workers() {
   await page.getByRole("dialog").getByRole("button", { name: "Kill it" }).click();
   await row("box-2").getByText(/^(Failed|Released)$/).waitFor();
   assert.equal(await row("box-2").getByRole("button", { name: "Kill…" }).count(), 0);
-  await close(page);
+  await close(page, "status of 400"); // of the name that is none
 }

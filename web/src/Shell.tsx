@@ -82,7 +82,7 @@ export function Shell() {
           </p>
         )}
         <Boundary of={route.place + "/" + route.id}>
-          <Suspense fallback={<p className="note" role="status">Loading…</p>}>
+          <Suspense fallback={<p className="note row" role="status"><span className="spinner" aria-hidden="true" /> Loading this view…</p>}>
             <Body place={route.place} id={route.id} />
           </Suspense>
         </Boundary>

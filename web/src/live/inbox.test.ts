@@ -6,20 +6,51 @@ import type { TerminalState } from "./terminal";
 import { encode, maxKept, terminalRoom } from "./terminal";
 import { splitCommand } from "./words";
 
-const notice = (id: string, state: string) => ({ id, agent: "a", source: "watch", text: "t", created_at: "", state, state_at: "", offers: 0 });
+const second = (n: number) => `2026-11-30T06:00:${String(n).padStart(2, "0")}Z`;
+const notice = (n: number, state: string, at = n) => ({ id: String(n), agent: "a", source: "watch", text: "t", created_at: second(n), state, state_at: second(at), offers: 0 });
 
-test("notices are changed in their place, and new ones come first", () => {
-  let s = inboxRoom.snapshot(inboxRoom.initial, { notices: [notice("1", "persisted")], next: "1", agents: null });
+const all = { agent: "", state: "", source: "" };
+const ids = (l: { notices: readonly { id: string; state: string }[] } | null) => l?.notices.map((n) => n.id + n.state);
+const page = (filter: object, first: boolean, notices: unknown[], next = "") => ({ action: "inbox.page", data: { filter, first, page: { notices, next } } });
+const told = (n: object) => ({ action: "inbox.notice", data: { notice: n } });
+
+test("notices are changed in their place, new ones come first, and one that is not loaded comes with its page", () => {
+  let s = inboxRoom.snapshot(inboxRoom.initial, { notices: [notice(5, "persisted"), notice(3, "persisted")], next: "3", agents: null });
   s = inboxRoom.pushes(s, [
-    { action: "inbox.notice", data: { notice: notice("2", "persisted") } },
-    { action: "inbox.notice", data: { notice: notice("1", "seen") } },
+    told(notice(7, "persisted")),
+    told(notice(5, "seen", 8)),
+    told(notice(4, "seen")), // somewhere between
+    told(notice(1, "acked", 9)), // below the end
     { action: "inbox.agent", data: { status: { agent: "a", pending: 1 } } },
     { action: "inbox.agent", data: { status: { agent: "a", pending: 2 } } },
-    { action: "inbox.older", data: { notices: [notice("1", "seen"), notice("0", "acked")], next: "" } },
   ]);
-  expect(s.notices.map((n) => n.id + n.state)).toEqual(["2persisted", "1seen", "0acked"]);
+  expect(ids(s.all)).toEqual(["7persisted", "5seen", "4seen", "3persisted"]);
+  // The page was read before the change that was told.
+  s = inboxRoom.pushes(s, [page(all, false, [notice(3, "persisted"), notice(2, "seen"), notice(1, "persisted")])]);
+  expect(ids(s.all)).toEqual(["7persisted", "5seen", "4seen", "3persisted", "2seen", "1acked"]);
   expect(s.agents).toMatchObject([{ agent: "a", pending: 2 }]);
-  expect(s.next).toBe("");
+  expect(s.all.next).toBe("");
+});
+
+test("what a filter finds is the daemon's, and follows what is told", () => {
+  const waiting = { agent: "", state: "persisted", source: "" };
+  let s = inboxRoom.snapshot(inboxRoom.initial, { notices: [notice(9, "seen")], next: "9", agents: null });
+  s = inboxRoom.pushes(s, [{ action: "inbox.find", data: { filter: waiting } }]);
+  expect(s.found).toMatchObject({ notices: [], loaded: false });
+  // While the page is on its way one leaves the state, and one comes.
+  s = inboxRoom.pushes(s, [told(notice(4, "seen", 20)), told(notice(10, "persisted"))]);
+  s = inboxRoom.pushes(s, [page({ ...waiting, state: "dead" }, true, [notice(1, "dead")]), page(waiting, true, [notice(5, "persisted"), notice(4, "persisted")], "4")]);
+  expect(ids(s.found)).toEqual(["10persisted", "5persisted"]);
+  s = inboxRoom.pushes(s, [told(notice(5, "acked", 21)), told(notice(11, "seen")), told(notice(12, "persisted"))]);
+  expect(ids(s.found)).toEqual(["12persisted", "10persisted"]);
+  s = inboxRoom.pushes(s, [page(waiting, false, [notice(2, "persisted")])]);
+  expect(ids(s.found)).toEqual(["12persisted", "10persisted", "2persisted"]);
+  // After a reconnect it is shown, and asked for anew.
+  s = inboxRoom.snapshot(s, { notices: [notice(12, "persisted")], next: "", agents: null });
+  expect(s.found).toMatchObject({ loaded: false });
+  s = inboxRoom.pushes(s, [page(waiting, true, [notice(12, "persisted")])]);
+  expect(ids(s.found)).toEqual(["12persisted"]);
+  expect(inboxRoom.pushes(s, [{ action: "inbox.find", data: { filter: all } }]).found).toBeNull();
 });
 
 test("every state has words", () => {

@@ -175,7 +175,8 @@ export function checklist(s: Server): Check[] {
   const list: Check[] = [
     { key: "resolved", label: "Configured", at: step("server_resolved")?.at },
     filtered && !step("server_delivered")
-      ? { key: "filtered", label: "Left out", at: filtered.at, detail: reasonText(filtered.reason_code) }
+      ? // What the row says above is not said again.
+        { key: "filtered", label: "Left out", at: filtered.at, detail: filtered.reason_code === s.reason_code ? undefined : reasonText(filtered.reason_code) }
       : { key: "delivered", label: "Delivered to the agent", at: step("server_delivered")?.at ?? step("session_accepted")?.at },
     { key: "connected", label: "Agent connected", at: s.connected_at ?? connected },
     { key: "listed", label: "Tools listed", at: s.tools_listed_at, detail: s.tool_count === undefined ? undefined : count(s.tool_count, "tool") },

@@ -10,6 +10,6 @@ test("times are told in words", () => {
 });
 
 test("durations and sizes", () => {
-  expect([0, 59_999, 125_000, 11_400_000].map(duration)).toEqual(["0 s", "59 s", "2 min 5 s", "3 h 10 min"]);
+  expect([0, 59_999, 125_000, 1_800_000, 11_400_000, 14_400_000].map(duration)).toEqual(["0 s", "59 s", "2 min 5 s", "30 min", "3 h 10 min", "4 h"]);
   expect([0, 12, 2048, 3_565_158].map(size)).toEqual(["0 B", "12 B", "2.0 KiB", "3.4 MiB"]);
 });

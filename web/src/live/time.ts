@@ -28,12 +28,13 @@ export function clock(t: string): string {
   return Number.isNaN(d.getTime()) ? t : clockFormat.format(d);
 }
 
-/** A duration: "4 s", "2 min 5 s", "3 h 10 min". */
+/** A duration: "4 s", "2 min 5 s", "30 min", "3 h 10 min". */
 export function duration(ms: number): string {
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
-  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+  const rest = (n: number, unit: string): string => (n ? ` ${n} ${unit}` : "");
+  if (s < 3600) return `${Math.floor(s / 60)} min${rest(s % 60, "s")}`;
+  return `${Math.floor(s / 3600)} h${rest(Math.floor((s % 3600) / 60), "min")}`;
 }
 
 /** A number of bytes: "12 B", "3.4 MiB". */

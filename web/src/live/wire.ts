@@ -15,11 +15,19 @@ export interface Profile {
   sandbox?: string;
 }
 
+/** A kind of sandbox that the daemon can start. */
+export interface SandboxProfile {
+  name: string;
+  driver: string;
+  tier?: string;
+}
+
 export interface PageInfo {
   version?: string;
   principal?: { name: string; all: boolean };
   features?: { feed?: boolean; signals?: boolean; sandboxes?: boolean };
   profiles?: Maybe<Profile[]>;
+  sandbox_profiles?: Maybe<SandboxProfile[]>;
 }
 
 export interface Meta {
@@ -91,6 +99,7 @@ export interface SessionInfo {
   agent?: AgentInfo;
   running: boolean;
   engine?: string;
+  watching?: number;
   watches?: Maybe<WatchStatus[]>;
   asked?: Maybe<readonly Question[]>;
   inbox?: Maybe<InboxStatus>;

@@ -1,8 +1,6 @@
 // What jsdom lacks, and the page uses.
-import { cleanup } from "@testing-library/react";
-import { afterEach, vi } from "vitest";
-
-afterEach(cleanup);
+// It is loaded once for all files: what is to be done after each test is said by each.
+import { vi } from "vitest";
 
 class NoObserver {
   observe(): void {}

@@ -1,14 +1,16 @@
 import type { View } from "../live/room";
-import { usePage } from "../page";
+import { usePage, useStatus } from "../page";
 import { Button } from "./Button";
 
 /** Says that a topic is being loaded, or why it is not there. Nothing while it is live. */
 export function PhaseNote({ view, topic, what }: { view: View<unknown>; topic: string; what: string }) {
   const { live } = usePage();
+  const status = useStatus();
   if (view.phase === "loading") {
+    const away = status === "reconnecting";
     return (
-      <p className="note row" role="status">
-        <span className="spinner" aria-hidden="true" /> Loading {what}…
+      <p className={`note row ${away ? "amber" : ""}`} role="status">
+        <span className="spinner" aria-hidden="true" /> {away ? `The daemon is away. Once it is back, ${what} will be here.` : `Loading ${what}…`}
       </p>
     );
   }
@@ -23,7 +25,7 @@ export function PhaseNote({ view, topic, what }: { view: View<unknown>; topic: s
   if (view.phase === "stale") {
     return (
       <p className="note amber" role="status">
-        Not live: what you see is from before the connection was lost.
+        Not live: what you see is from before the connection was lost. It goes on by itself once the daemon is back.
       </p>
     );
   }
@@ -33,7 +35,7 @@ export function PhaseNote({ view, topic, what }: { view: View<unknown>; topic: s
 function reason(code: string, error: string, what: string): string {
   switch (code) {
     case "forbidden":
-      return `Your token gives no right to ${what}.`;
+      return `Your token gives no right to ${what}. The arrow at the top forgets it, to ask for another one.`;
     case "not_found":
       return `There is no such thing: ${what}.`;
     case "unavailable":

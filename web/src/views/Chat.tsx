@@ -23,7 +23,7 @@ export function Chat({ id }: { id: string }) {
 
   if (view.phase === "failed" && (view.code === "not_found" || view.code === "forbidden")) {
     return (
-      <Empty title={view.code === "forbidden" ? "Not yours to see" : "No such session"}>
+      <Empty whole title={view.code === "forbidden" ? "Not yours to see" : "No such session"}>
         <p className="wrap">
           {view.code === "forbidden" ? `Your token gives no right to a session “${id}”.` : `“${id}” is not there. It may have been removed.`}
         </p>

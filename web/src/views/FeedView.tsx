@@ -3,10 +3,9 @@ import { message } from "../live/api";
 import type { FeedItem, FeedStatus } from "../live/feed";
 import { follow, maxItems } from "../live/feed";
 import type { Topic } from "../live/wire";
-import { usePage } from "../page";
+import { usePage, useStatus } from "../page";
 import { Button } from "../ui/Button";
 import { Empty } from "../ui/Empty";
-import { Problem } from "../ui/Problem";
 import { FeedRows } from "./FeedRows";
 
 // The most topics that one stream takes by name.
@@ -31,14 +30,22 @@ export function FeedView() {
 
   const load = useCallback(() => {
     api.ask<{ topics?: Topic[] | null }>("GET", "/v1/topics").then(
-      (r) => setTopics(r.topics ?? []),
+      (r) => {
+        setTopics(r.topics ?? []);
+        setProblem("");
+      },
       (e: unknown) => setProblem(message(e)),
     );
   }, [api]);
-  useEffect(load, [load]);
+  // Once more with each new connection: what failed while the daemon was away does not any more.
+  const connection = useStatus();
+  useEffect(() => {
+    if (connection === "live") load();
+  }, [load, connection]);
 
   // A token that may not read everything asks for what it may read, by name.
   const [refused, setRefused] = useState(false);
+  const [tries, setTries] = useState(0);
   const some = refused || info?.principal?.all === false;
   const named = topics?.slice(0, maxNamed).map((t) => t.name).join(" ") ?? "";
   const wanted = topic || (some ? named : "");
@@ -87,7 +94,7 @@ export function FeedView() {
       timer.current = undefined;
       waiting.current = [];
     };
-  }, [api, wanted, ready, paused]);
+  }, [api, wanted, ready, paused, tries]);
 
   const choose = (t: string): void => {
     position.current = "";
@@ -125,17 +132,51 @@ export function FeedView() {
           Clear
         </Button>
       </div>
-      <Problem text={error || problem} />
+      {(error || problem) && (
+        <div className="note red row flow" role="alert">
+          <span className="grow">{error ? `The feed is not followed any more: ${error}` : `The topics could not be listed: ${problem}`}</span>
+          <Button
+            onClick={() => {
+              setError("");
+              load();
+              setTries((n) => n + 1);
+            }}
+          >
+            Try again
+          </Button>
+        </div>
+      )}
       {items.length === 0 ? (
-        <Empty title={paused ? "Paused" : some && topics?.length === 0 ? "Nothing to follow" : "Waiting for events"}>
-          {some && topics?.length === 0 && <p>There is no topic yet that your token may read.</p>}
-          <p>
-            What is published from now on appears here, the newest first. Try <code>ossicle publish demo '{"{}"}'</code>.
-          </p>
-        </Empty>
+        <Waiting status={status} paused={paused} nothing={some && topics?.length === 0} />
       ) : (
         <FeedRows items={items} dropped={dropped} />
       )}
     </div>
+  );
+}
+
+function Waiting({ status, paused, nothing }: { status: FeedStatus; paused: boolean; nothing: boolean }) {
+  if (paused) {
+    return (
+      <Empty title="Paused">
+        <p>Events are kept by the daemon meanwhile. “Go on” shows them from where it was paused.</p>
+      </Empty>
+    );
+  }
+  if (status === "reconnecting") {
+    return (
+      <Empty title="The daemon is away">
+        <p>The feed goes on by itself once it is back, and then says what is missing, if anything is.</p>
+      </Empty>
+    );
+  }
+  if (status === "failed") return null;
+  return (
+    <Empty title={nothing ? "Nothing to follow" : status === "live" ? "Waiting for events" : "Connecting to the feed…"}>
+      {nothing && <p>There is no topic yet that your token may read.</p>}
+      <p>
+        What is published from now on appears here, the newest first. Try <code>ossicle publish demo '{"{}"}'</code>.
+      </p>
+    </Empty>
   );
 }

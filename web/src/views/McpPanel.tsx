@@ -7,6 +7,7 @@ import type { SessionState } from "../live/session";
 import { Button } from "../ui/Button";
 import { CopyButton } from "../ui/CopyButton";
 import { Time } from "../ui/Time";
+import type { EndpointTests } from "./EndpointTest";
 import { McpServerRow } from "./McpServerRow";
 import { McpSettings } from "./McpSettings";
 import { RecentOutput } from "./RecentOutput";
@@ -14,12 +15,13 @@ import { RecentOutput } from "./RecentOutput";
 interface Props {
   id: string;
   view: View<SessionState>;
+  tests: EndpointTests;
   onReset?: () => void;
   onLeave: () => void;
 }
 
 /** The attachment report in words. Nothing here is guessed from a configuration. */
-export function McpPanel({ id, view, onReset, onLeave }: Props) {
+export function McpPanel({ id, view, tests, onReset, onLeave }: Props) {
   const [settings, setSettings] = useState(false);
   const [output, setOutput] = useState(false);
   const report = view.state.report;
@@ -34,7 +36,7 @@ export function McpPanel({ id, view, onReset, onLeave }: Props) {
           </span>
         )}
       </div>
-      {attempt ? <Servers id={id} attempt={attempt} /> : <NoReport view={view} />}
+      {attempt ? <Servers tests={tests} attempt={attempt} /> : <NoReport view={view} />}
       {output ? (
         <RecentOutput id={id} onClose={() => setOutput(false)} />
       ) : (
@@ -61,7 +63,7 @@ export function McpPanel({ id, view, onReset, onLeave }: Props) {
   );
 }
 
-function Servers({ id, attempt }: { id: string; attempt: Attempt }) {
+function Servers({ tests, attempt }: { tests: EndpointTests; attempt: Attempt }) {
   const servers = attempt.servers ?? [];
   const blocked = attempt.session_blocked_at && compareTimes(attempt.session_blocked_at, attempt.session_accepted_at) > 0;
   const over = !!attempt.session_error || !!attempt.agent_ended_at;
@@ -97,7 +99,7 @@ function Servers({ id, attempt }: { id: string; attempt: Attempt }) {
       ) : (
         <ul className="servers" aria-label="Servers">
           {servers.map((s) => (
-            <McpServerRow key={s.name} session={id} server={s} />
+            <McpServerRow key={s.name} tests={tests} server={s} />
           ))}
         </ul>
       )}

@@ -5,6 +5,8 @@ import type { View } from "../live/room";
 import type { SessionState } from "../live/session";
 import { IconButton } from "../ui/Button";
 import { touchQuery, useMedia } from "../ui/useMedia";
+import type { EndpointTests } from "./EndpointTest";
+import { useEndpointTests } from "./EndpointTest";
 import { McpPanel } from "./McpPanel";
 
 interface Props {
@@ -15,17 +17,20 @@ interface Props {
 
 /** The plug: one button, neutral in every state, behind which stands what is known of the agent's MCP servers. */
 export function McpPlug(props: Props) {
-  return useMedia(touchQuery) ? <PlugDrawer {...props} /> : <PlugPopover {...props} />;
+  const tests = useEndpointTests(props.id);
+  return useMedia(touchQuery) ? <PlugDrawer {...props} tests={tests} /> : <PlugPopover {...props} tests={tests} />;
 }
 
 const label = "MCP servers of this session";
+
+type Inner = Props & { tests: EndpointTests };
 
 // peek: for the time being, by hover or focus; pinned: by a click, until it is closed.
 type Shown = "no" | "peek" | "pinned";
 
 const leaving = 250;
 
-function PlugPopover({ id, view, onReset }: Props) {
+function PlugPopover({ id, view, tests, onReset }: Inner) {
   const [shown, setShown] = useState<Shown>("no");
   const button = useRef<HTMLButtonElement>(null);
   const content = useRef<HTMLDivElement>(null);
@@ -99,13 +104,13 @@ function PlugPopover({ id, view, onReset }: Props) {
         onPointerLeave={(e) => e.pointerType === "mouse" && leave()}
         onBlur={(e) => blurred(e.relatedTarget)}
       >
-        <McpPanel id={id} view={view} onReset={onReset} onLeave={() => close(false)} />
+        <McpPanel id={id} view={view} tests={tests} onReset={onReset} onLeave={() => close(false)} />
       </Popover.Content>
     </Popover.Root>
   );
 }
 
-function PlugDrawer({ id, view, onReset }: Props) {
+function PlugDrawer({ id, view, tests, onReset }: Inner) {
   const [open, setOpen] = useState(false);
   return (
     <Drawer.Root open={open} onOpenChange={setOpen} noBodyStyles disablePreventScroll>
@@ -118,7 +123,7 @@ function PlugDrawer({ id, view, onReset }: Props) {
           <div className="handle" aria-hidden="true" />
           <Drawer.Title className="unseen">{label}</Drawer.Title>
           <div className="inside" data-vaul-no-drag>
-            <McpPanel id={id} view={view} onReset={onReset} onLeave={() => setOpen(false)} />
+            <McpPanel id={id} view={view} tests={tests} onReset={onReset} onLeave={() => setOpen(false)} />
           </div>
         </Drawer.Content>
       </Drawer.Portal>

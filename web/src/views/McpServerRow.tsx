@@ -2,13 +2,14 @@ import type { Server } from "../live/report";
 import { checklist, count, reasonText, statusOf } from "../live/report";
 import { Badge } from "../ui/Badge";
 import { Time } from "../ui/Time";
+import type { EndpointTests } from "./EndpointTest";
 import { EndpointTest } from "./EndpointTest";
 
 const transports: Record<string, string> = { in_process: "in ossicle itself" };
 const sources: Record<string, string> = { builtin: "ossicle's own", profile: "from the profile", agent: "the agent's own" };
 
 /** One server: what was seen of it, with a colour, in words, and as a list of steps. */
-export function McpServerRow({ session, server: s }: { session: string; server: Server }) {
+export function McpServerRow({ tests, server: s }: { tests: EndpointTests; server: Server }) {
   const { label, tone } = statusOf(s.status);
   const catalogue = s.tool_catalogue?.tools ?? [];
   return (
@@ -61,7 +62,7 @@ export function McpServerRow({ session, server: s }: { session: string; server: 
           </ul>
         </details>
       )}
-      <EndpointTest session={session} server={s} />
+      <EndpointTest tests={tests} server={s} />
     </li>
   );
 }

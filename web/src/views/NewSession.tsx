@@ -141,11 +141,11 @@ export function NewSession({ onClose, taken }: { onClose: () => void; taken: rea
           </p>
         )}
         <Problem text={error} />
-        <div className="buttons">
+        <div className="foot">
+          <Button onClick={onClose}>Not now</Button>
           <Button type="submit" kind="primary" disabled={!ready} busy={busy}>
             Start
           </Button>
-          <Button onClick={onClose}>Not now</Button>
         </div>
       </form>
     </Dialog>

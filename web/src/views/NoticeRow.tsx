@@ -1,5 +1,5 @@
 import { memo, useState } from "react";
-import { message, path } from "../live/api";
+import { ApiError, message, path } from "../live/api";
 import { noticeWords, pending } from "../live/inbox";
 import type { Notice } from "../live/wire";
 import { usePage } from "../page";
@@ -21,13 +21,13 @@ export const NoticeRow = memo(function NoticeRow({ notice: listed }: { notice: N
   const [error, setError] = useState("");
   // What was read is of its moment: with another state the list knows better.
   const n = full?.state === listed.state ? full : listed;
-  const words = noticeWords(n.state);
+  const stateWords = noticeWords(n.state);
   const steps = n.steps;
   const load = async (): Promise<void> => {
     try {
       setFull(await api.ask<Notice>("GET", path("inbox", listed.id)));
     } catch (e) {
-      setError(message(e));
+      setError(words(e));
     }
   };
   const ack = async (): Promise<void> => {
@@ -37,7 +37,7 @@ export const NoticeRow = memo(function NoticeRow({ notice: listed }: { notice: N
       await api.ask("POST", path("inbox", n.id, "ack"), {});
       await load();
     } catch (e) {
-      setError(message(e));
+      setError(words(e));
     } finally {
       setBusy(false);
     }
@@ -55,7 +55,7 @@ export const NoticeRow = memo(function NoticeRow({ notice: listed }: { notice: N
         <span className="grow">
           <span className="row spread">
             <strong className="cut">{n.title || n.source}</strong>
-            <Badge tone={tones[words.tone]}>{words.label}</Badge>
+            <Badge tone={tones[stateWords.tone]}>{stateWords.label}</Badge>
           </span>
           <span className="row spread tiny muted">
             <span className="cut">
@@ -70,7 +70,7 @@ export const NoticeRow = memo(function NoticeRow({ notice: listed }: { notice: N
           <pre className="block" tabIndex={0} role="region" aria-label="What the notice says">
             {n.text}
           </pre>
-          <p className="small">{words.words}</p>
+          <p className="small">{stateWords.words}</p>
           <dl className="facts">
             <dt>For</dt>
             <dd>
@@ -124,4 +124,8 @@ function Fact({ name, value }: { name: string; value: string }) {
       <dd>{value}</dd>
     </>
   );
+}
+
+function words(e: unknown): string {
+  return e instanceof ApiError && e.status === 404 ? "The daemon does not keep this notice any more: its agent was removed, or it was kept for long enough." : message(e);
 }

@@ -4,10 +4,10 @@ import { signalsRoom } from "../live/signals";
 import { usePage, useStatus, useTopic } from "../page";
 import { href } from "../route";
 import { Badge } from "../ui/Badge";
+import { Button } from "../ui/Button";
 import { Empty } from "../ui/Empty";
 import { Icon } from "../ui/Icon";
 import { PhaseNote } from "../ui/PhaseNote";
-import { Problem } from "../ui/Problem";
 import { Time } from "../ui/Time";
 import { SignalRows } from "./SignalRows";
 
@@ -23,6 +23,7 @@ export function SignalsView({ id }: { id: string }) {
   const offered = info?.features?.signals;
   const [all, setAll] = useState<readonly Listed[] | null>(null);
   const [error, setError] = useState("");
+  const [tries, setTries] = useState(0);
   useEffect(() => {
     if (status !== "live" || !offered) return;
     api.ask<{ collaborations?: Listed[] | null }>("GET", "/v1/collaborations").then(
@@ -32,7 +33,7 @@ export function SignalsView({ id }: { id: string }) {
       },
       (e: unknown) => setError(message(e)),
     );
-  }, [api, status, id, offered]);
+  }, [api, status, id, offered, tries]);
   return (
     <div className={`panes ${id ? "chosen" : ""}`}>
       <section className="first" aria-label="Collaborations">
@@ -41,13 +42,22 @@ export function SignalsView({ id }: { id: string }) {
             <h1>Signals</h1>
           </div>
           <div className="scroll-list" tabIndex={0} role="region" aria-label="List of collaborations">
-            <Problem text={error} />
-            {offered === false && <p className="note">Your token gives no right to see what agents write to each other.</p>}
-            {all === null && !error && offered !== false && <p className="note" role="status">Loading…</p>}
+            {error && (
+              <div className="note red row flow" role="alert">
+                <span className="grow">The collaborations could not be listed: {error}</span>
+                <Button onClick={() => setTries((n) => n + 1)}>Try again</Button>
+              </div>
+            )}
+            {offered === false && <p className="note">Your token gives no right to see what agents write to each other. The arrow at the top forgets it, to ask for another one.</p>}
+            {all === null && !error && offered !== false && (
+              <p className={`note row ${status === "live" ? "" : "amber"}`} role="status">
+                <span className="spinner" aria-hidden="true" /> {status === "live" ? "Loading the collaborations…" : "The daemon is away. Once it is back, the collaborations will be here."}
+              </p>
+            )}
             {all?.length === 0 && (
               <Empty title="No collaboration yet">
                 <p>
-                  Agents that are started with the same <code>--signals</code> find each other here.
+                  <code>ossicle start-session</code> begins one; agents that are started with its id (<code>--signals</code>) find each other here.
                 </p>
               </Empty>
             )}
@@ -103,7 +113,7 @@ function Collaboration({ id }: { id: string }) {
                 <thead>
                   <tr>
                     <th scope="col">Agent</th>
-                    <th scope="col">Is</th>
+                    <th scope="col">State</th>
                     <th scope="col">Last heard of</th>
                   </tr>
                 </thead>
@@ -142,7 +152,13 @@ function Collaboration({ id }: { id: string }) {
               ))}
             </section>
           )}
-          {view.phase === "live" && signals.length === 0 && <p className="small muted">No signals yet.</p>}
+          {view.phase === "live" && signals.length === 0 && (
+            <Empty title="No signals yet">
+              <p>
+                Its agents send them with their tools. A person can, too: <code>ossicle signal AGENT TEXT --session {id} --agent ME</code>.
+              </p>
+            </Empty>
+          )}
           {signals.length > 0 && <SignalRows signals={signals} />}
         </div>
       </div>

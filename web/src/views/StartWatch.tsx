@@ -5,7 +5,7 @@ import { usePage } from "../page";
 import { Button } from "../ui/Button";
 import { Dialog } from "../ui/Dialog";
 import { Field } from "../ui/Field";
-import { Problem } from "../ui/Problem";
+import type { Outcome } from "./DryRunResult";
 import { DryRunResult } from "./DryRunResult";
 import { ResourcePicker } from "./ResourcePicker";
 
@@ -17,8 +17,7 @@ export function StartWatch({ session: first, sessions, onClose }: { session: str
   const [uri, setUri] = useState("");
   const [filter, setFilter] = useState("");
   const [busy, setBusy] = useState<"" | "try" | "start">("");
-  const [error, setError] = useState("");
-  const [tried, setTried] = useState<DryRun | null>(null);
+  const [outcome, setOutcome] = useState<Outcome>(null);
   const [servers, setServers] = useState<ServerResources[] | string | null>(null);
   useEffect(() => {
     const stop = new AbortController();
@@ -32,16 +31,16 @@ export function StartWatch({ session: first, sessions, onClose }: { session: str
 
   const run = async (what: "try" | "start"): Promise<void> => {
     setBusy(what);
-    setError("");
+    setOutcome(null);
     try {
       if (what === "try") {
-        setTried(await api.ask<DryRun>("POST", path("sessions", session, "watches", "dry-run"), { uri, on_event: filter }));
+        setOutcome({ result: await api.ask<DryRun>("POST", path("sessions", session, "watches", "dry-run"), { uri, on_event: filter }) });
       } else {
         await api.ask("POST", path("sessions", session, "watches"), { name: name.trim(), uri, on_event: filter });
         onClose();
       }
     } catch (e) {
-      setError(message(e));
+      setOutcome({ error: message(e) });
     } finally {
       setBusy("");
     }
@@ -77,14 +76,21 @@ export function StartWatch({ session: first, sessions, onClose }: { session: str
               value={uri}
               onChange={(e) => {
                 setUri(e.target.value.trim());
-                setTried(null);
+                setOutcome(null);
               }}
               autoComplete="off"
               spellCheck={false}
             />
           )}
         </Field>
-        <ResourcePicker servers={servers} chosen={uri} onChoose={setUri} />
+        <ResourcePicker
+          servers={servers}
+          chosen={uri}
+          onChoose={(u) => {
+            setUri(u);
+            setOutcome(null);
+          }}
+        />
         <Field label="Filter (Python; may be empty)" hint="Its last expression is the line that is told, or None for nothing. Without a filter every change is told in one line.">
           {(f) => (
             <textarea
@@ -94,16 +100,15 @@ export function StartWatch({ session: first, sessions, onClose }: { session: str
               placeholder={'event["type"] + " " + event["key"]'}
               onChange={(e) => {
                 setFilter(e.target.value);
-                setTried(null);
+                setOutcome(null);
               }}
               autoComplete="off"
               spellCheck={false}
             />
           )}
         </Field>
-        {tried && <DryRunResult result={tried} />}
-        <Problem text={error} />
-        <div className="buttons">
+        <DryRunResult outcome={outcome} busy={{ try: "Trying the filter on samples, and on the resource as it is now…", start: "Starting the watch…", "": "" }[busy]} />
+        <div className="foot">
           <Button busy={busy === "try"} disabled={!uri || busy !== ""} onClick={() => void run("try")}>
             Try the filter
           </Button>

@@ -31,7 +31,13 @@ export function Transcript({ id, state, loading }: { id: string; state: SessionS
     getItemKey: (i) => entries[i]?.seq ?? i,
     overscan: 8,
   });
+  const looked = useRef<() => void>(() => undefined);
   const onOpen = useCallback((seq: number, isOpen: boolean) => {
+    // What is opened stays under the hand: the end is followed again once it is in sight.
+    if (isOpen) {
+      atEnd.current = false;
+      requestAnimationFrame(() => requestAnimationFrame(() => looked.current()));
+    }
     setOpen((old) => {
       if (old.has(seq) === isOpen) return old;
       const next = new Set(old);
@@ -51,6 +57,7 @@ export function Transcript({ id, state, loading }: { id: string; state: SessionS
     atEnd.current = el.scrollHeight - el.scrollTop - el.clientHeight < nearEnd;
     setBehind(!atEnd.current);
   };
+  looked.current = onScroll;
   // Older entries that were put before the rest must not move what is in sight.
   const total = rows.getTotalSize();
   const was = useRef({ first: entries[0]?.seq, total });

@@ -1,17 +1,15 @@
 // @vitest-environment jsdom
 import "../test/setup";
-import { render, screen, within } from "@testing-library/react";
+import { cleanup, render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { expect, test, vi } from "vitest";
-import { Api } from "../live/api";
-import { Live } from "../live/live";
+import { afterEach, expect, test, vi } from "vitest";
 import type { Server } from "../live/report";
 import type { DryRun, Entry, PageInfo, SessionInfo } from "../live/wire";
 import type { View } from "../live/room";
 import { emptySession } from "../live/session";
 import type { SessionState } from "../live/session";
 import { PageContext } from "../page";
-import { Boundary } from "../ui/Boundary";
+import { page, tests } from "../test/page";
 import { SafeText, fences } from "../ui/SafeText";
 import { Time } from "../ui/Time";
 import { Asked } from "./Asked";
@@ -22,14 +20,10 @@ import { McpServerRow } from "./McpServerRow";
 import { McpSettings } from "./McpSettings";
 import { cutOff } from "./rows";
 
+afterEach(cleanup);
+
 const at = "2026-11-30T06:00:00Z";
 const hostile = '<img src=x onerror=alert(1)><script>alert(1)</script> [a](javascript:alert(1)) ![b](http://evil.example/x.png)';
-
-function page() {
-  const api = new Api({ get: () => "t", set: () => undefined });
-  const live = new Live(() => Promise.reject(new Error("none")));
-  return { api, live, info: null, stale: false, leave: () => undefined };
-}
 
 const entry = (kind: string, extra: Partial<Entry> = {}): Entry => ({ seq: 1, time: at, kind, text: hostile, title: hostile, description: hostile, input: { x: hostile }, error: hostile, ...extra });
 
@@ -128,7 +122,7 @@ test("a row of the report has words, steps and no invention", () => {
   render(
     <PageContext value={page()}>
       <ul>
-        <McpServerRow session="s" server={{ name: "board", status: "failed", reason_code: "brand_new_code", summary: hostile, steps: { server_resolved: { at } } }} />
+        <McpServerRow tests={tests()} server={{ name: "board", status: "failed", reason_code: "brand_new_code", summary: hostile, steps: { server_resolved: { at } } }} />
       </ul>
     </PageContext>,
   );
@@ -144,7 +138,7 @@ test("a server that was left out is marked as no failure", () => {
   const marks = (server: Server) => {
     const { container, unmount } = render(
       <PageContext value={page()}>
-        <McpServerRow session="s" server={server} />
+        <McpServerRow tests={tests()} server={server} />
       </PageContext>,
     );
     const red = container.querySelectorAll(".mark.no").length;
@@ -157,8 +151,8 @@ test("a server that was left out is marked as no failure", () => {
 
 test("a filter that fails on what it is tried on is not said to run", () => {
   const said = (...lines: NonNullable<DryRun["lines"]>) => {
-    const { unmount } = render(<DryRunResult result={{ ok: true, lines }} />);
-    const note = screen.getByRole("status");
+    const { unmount } = render(<DryRunResult outcome={{ result: { ok: true, lines } }} />);
+    const note = screen.getByRole("status").firstElementChild as HTMLElement;
     const words = `${note.className}: ${note.textContent}`;
     unmount();
     return words;
@@ -196,7 +190,7 @@ test("an agent whose start is over waits for nothing", () => {
   const view = (extra: object) => ({ phase: "live", state: { ...emptySession, report: { schema_version: 1, current_attachment_attempt_id: "a", attempts: [{ ...attempt, ...extra }] } } }) as unknown as View<SessionState>;
   const panel = (extra: object) => (
     <PageContext value={page()}>
-      <McpPanel id="s" view={view(extra)} onLeave={() => undefined} />
+      <McpPanel id="s" view={view(extra)} tests={tests()} onLeave={() => undefined} />
     </PageContext>
   );
   const { rerender } = render(panel({}));
@@ -206,26 +200,6 @@ test("an agent whose start is over waits for nothing", () => {
     expect(screen.queryByText(/has not answered since/)).toBeNull();
     expect(screen.getByText(/waited for a server/)).toBeTruthy();
   }
-});
-
-test("a view that fails leaves the rest, and another one gets its chance", () => {
-  const quiet = vi.spyOn(console, "error").mockImplementation(() => undefined);
-  const Broken = (): never => {
-    throw new Error("chunk is gone");
-  };
-  const { rerender } = render(
-    <Boundary of="a">
-      <Broken />
-    </Boundary>,
-  );
-  expect(screen.getByText("chunk is gone")).toBeTruthy();
-  rerender(
-    <Boundary of="b">
-      <p>well</p>
-    </Boundary>,
-  );
-  expect(screen.getByText("well")).toBeTruthy();
-  quiet.mockRestore();
 });
 
 // A-14
