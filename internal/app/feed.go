@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/files"
+	"github.com/ossicle/ossicle/internal/sqlite"
 	"github.com/ossicle/ossicle/internal/telemetry"
 	"github.com/ossicle/ossicle/listen"
 )
@@ -27,6 +30,9 @@ type FeedOptions struct {
 	// Direct is the DSN of the database itself where Store leads to a pooler.
 	Direct string
 	Data   string // data directory
+	// Existing leaves the log as it is, for those who only look: none is made, and none
+	// brought up to date. The error is then ErrNoLog where there is none.
+	Existing bool
 	// Encode makes the frame of an event; see feed.Options.
 	Encode func(feed.Event) []byte
 	// Telemetry measures what happens. Nil does not.
@@ -171,9 +177,35 @@ func (o *FeedOptions) over(c *config.Config) FeedOptions {
 // OpenTokens opens the store of tokens alone. The caller closes it.
 func OpenTokens(ctx context.Context, c *config.Config, o *FeedOptions) (access.Store, func() error, error) {
 	opts := o.over(c)
+	if opts.Existing {
+		return existingTokens(ctx, &opts)
+	}
 	back, err := openLog(ctx, &opts)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open tokens: %w", err)
 	}
 	return back.tokens, back.close, nil
+}
+
+// existingTokens are those of a log that is there.
+func existingTokens(ctx context.Context, o *FeedOptions) (access.Store, func() error, error) {
+	if err := config.CheckStore(o.Store); err != nil {
+		return nil, nil, fmt.Errorf("open tokens: %w", err)
+	}
+	path, file := strings.CutPrefix(o.Store, "sqlite:")
+	if o.Store == "" {
+		path, file = filepath.Join(o.Data, FeedFile), true
+	}
+	if file {
+		db, err := sqlite.Open(ctx, path, &sqlite.Options{Existing: true})
+		if err != nil {
+			return nil, nil, fmt.Errorf("open tokens: %w", noLog(err))
+		}
+		return db.Tokens(), db.Close, nil
+	}
+	db, err := openPostgres(ctx, o)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open tokens: %w", noLog(err))
+	}
+	return db.Tokens(), func() error { db.Close(); return nil }, nil
 }

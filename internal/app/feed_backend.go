@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 
@@ -54,7 +55,7 @@ func openLog(ctx context.Context, o *FeedOptions) (*logBackend, error) {
 }
 
 func openPostgres(ctx context.Context, o *FeedOptions) (*postgres.DB, error) {
-	return postgres.Open(ctx, o.Store, &postgres.Options{Direct: o.Direct, Logger: o.Logger})
+	return postgres.Open(ctx, o.Store, &postgres.Options{Direct: o.Direct, Existing: o.Existing, Logger: o.Logger})
 }
 
 // openFileLog opens a log in a file. What is published is on the disk before it
@@ -101,11 +102,22 @@ func openBus(back *logBackend, o *FeedOptions) (bus feed.Bus, done func() error,
 	return back.bus, none, nil
 }
 
+// ErrNoLog says that there is no log yet, and that none is to be made.
+var ErrNoLog = errors.New("there is no log yet")
+
+// noLog marks the errors of stores that mean that there is none.
+func noLog(err error) error {
+	if errors.Is(err, postgres.ErrNoSchema) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrNoLog, err)
+	}
+	return err
+}
+
 // ErrNoPostgres says that the store is none that can capture tables.
 var ErrNoPostgres = errors.New("this needs a PostgreSQL store: give --store postgres://…, or feed.store in the configuration")
 
 // OpenPostgres opens the database of a store, for what is done to it by hand. The
-// caller closes it. Errors: ErrNoPostgres.
+// caller closes it. Errors: ErrNoPostgres, with FeedOptions.Existing ErrNoLog.
 func OpenPostgres(ctx context.Context, c *config.Config, o *FeedOptions) (*postgres.DB, error) {
 	opts := o.over(c)
 	if !strings.HasPrefix(opts.Store, "postgres") {
@@ -113,7 +125,7 @@ func OpenPostgres(ctx context.Context, c *config.Config, o *FeedOptions) (*postg
 	}
 	db, err := openPostgres(ctx, &opts)
 	if err != nil {
-		return nil, fmt.Errorf("open %w", err)
+		return nil, fmt.Errorf("open %w", noLog(err))
 	}
 	return db, nil
 }

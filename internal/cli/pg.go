@@ -26,13 +26,14 @@ the feed.`,
 	return cmd
 }
 
-// withPostgres runs do with the database of the store.
-func (f *storeFlags) withPostgres(ctx context.Context, e *env, do func(*postgres.DB) error) error {
+// withPostgres runs do with the database of the store, whose schema is made if there is
+// none, but for those who only look. Error: app.ErrNoLog.
+func (f *storeFlags) withPostgres(ctx context.Context, e *env, looks bool, do func(*postgres.DB) error) error {
 	c, err := e.load()
 	if err != nil {
 		return err
 	}
-	db, err := app.OpenPostgres(ctx, c, &app.FeedOptions{Store: f.store, Data: f.data, Logger: e.log})
+	db, err := app.OpenPostgres(ctx, c, &app.FeedOptions{Store: f.store, Data: f.data, Existing: looks, Logger: e.log})
 	if errors.Is(err, app.ErrNoPostgres) {
 		return &usageError{err}
 	}
@@ -104,7 +105,7 @@ func (f *pgInstallFlags) run(ctx context.Context, e *env) error {
 		_, err = fmt.Fprintln(e.Out, strings.TrimRight(script, "\n"))
 		return err
 	}
-	return f.store.withPostgres(ctx, e, func(db *postgres.DB) error {
+	return f.store.withPostgres(ctx, e, false, func(db *postgres.DB) error {
 		got, err := db.Install(ctx, f.capture)
 		if err != nil {
 			return err
@@ -126,7 +127,7 @@ log and the tokens, which are the schema "ossicle".`,
 			if (table == "") != all {
 				return &usageError{errors.New("give --table, or --all")}
 			}
-			return f.withPostgres(cmd.Context(), e, func(db *postgres.DB) error {
+			return f.withPostgres(cmd.Context(), e, false, func(db *postgres.DB) error {
 				if all {
 					if err := db.Remove(cmd.Context()); err != nil {
 						return err
@@ -168,7 +169,7 @@ func newPGStatus(e *env) *cobra.Command {
 		Short: "List the captured tables, and what waits in the outbox",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.withPostgres(cmd.Context(), e, func(db *postgres.DB) error {
+			err := f.withPostgres(cmd.Context(), e, true, func(db *postgres.DB) error {
 				tables, err := db.Captures(cmd.Context())
 				if err != nil {
 					return err
@@ -177,19 +178,27 @@ func newPGStatus(e *env) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if e.json {
-					return writeJSON(e.Out, pgStatus{tables, lag.Rows, lag.Age.Seconds()})
-				}
-				if err := e.printCaptures(tables...); err != nil {
-					return err
-				}
-				_, err = fmt.Fprintf(e.Out, "outbox: %d rows wait, the oldest for %.1f s\n", lag.Rows, lag.Age.Seconds())
-				return err
+				return e.printPGStatus(tables, lag)
 			})
+			if errors.Is(err, app.ErrNoLog) {
+				return e.printPGStatus([]postgres.Captured{}, postgres.Lag{})
+			}
+			return err
 		},
 	}
 	f.register(cmd.Flags())
 	return cmd
+}
+
+func (e *env) printPGStatus(tables []postgres.Captured, lag postgres.Lag) error {
+	if e.json {
+		return writeJSON(e.Out, pgStatus{tables, lag.Rows, lag.Age.Seconds()})
+	}
+	if err := e.printCaptures(tables...); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(e.Out, "outbox: %d rows wait, the oldest for %.1f s\n", lag.Rows, lag.Age.Seconds())
+	return err
 }
 
 func (e *env) printCaptures(all ...postgres.Captured) error {

@@ -56,6 +56,9 @@ type Options struct {
 	// Keepalive is how often the connection that listens asks for a sign of life
 	// while nothing comes.
 	Keepalive time.Duration
+	// Existing opens what is there and leaves it as it is, for those who only look: no
+	// schema is made or brought up to date, and a standby does too.
+	Existing bool
 	// Logger takes what goes wrong. Nil discards it.
 	Logger *slog.Logger
 }
@@ -84,6 +87,11 @@ func (o *Options) orDefaults() Options {
 var (
 	// ErrNewer says that the schema was written by a newer version of this program.
 	ErrNewer = errors.New("the schema was written by a newer version")
+	// ErrOlder says that the schema is of an older version, and is to be left as it is.
+	ErrOlder = errors.New("the schema is of an older version; whatever writes to it, as 'ossicle serve' does, brings it up to date")
+	// ErrNoSchema says that there is nothing of ours in the database, and is to be
+	// nothing.
+	ErrNoSchema = errors.New("the database has no schema ossicle")
 	// ErrUnfit says that a server cannot do what is needed.
 	ErrUnfit = errors.New("the database does not fit")
 	// ErrDeaf says that LISTEN works and no notification ever comes: there is a
@@ -105,7 +113,8 @@ type DB struct {
 
 // Open connects, finds out whether notifications arrive, and brings the schema
 // "ossicle" up to date, which several processes may do at once. Errors:
-// ErrDeaf, ErrNewer, ErrUnfit, and what the server says.
+// ErrDeaf, ErrNewer, ErrUnfit, with Options.Existing ErrNoSchema and ErrOlder, and what
+// the server says.
 func Open(ctx context.Context, dsn string, o *Options) (*DB, error) {
 	db, err := open(ctx, dsn, o.orDefaults())
 	if err != nil {
@@ -181,6 +190,8 @@ func (db *DB) prepare(ctx context.Context, direct *pgx.ConnConfig) error {
 		return fmt.Errorf("%w: it is PostgreSQL %d, and 13 is the oldest that does", ErrUnfit, version/10000)
 	case encoding != "UTF8":
 		return fmt.Errorf("%w: its encoding is %s, and events are UTF-8", ErrUnfit, encoding)
+	case db.o.Existing:
+		return current(ctx, direct)
 	case standby:
 		return fmt.Errorf("%w: it is a standby, which cannot be written to", ErrUnfit)
 	}

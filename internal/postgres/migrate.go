@@ -62,6 +62,40 @@ func migrate(ctx context.Context, config *pgx.ConnConfig) (err error) {
 	return nil
 }
 
+// current checks that the schema is the one that is known.
+func current(ctx context.Context, config *pgx.ConnConfig) (err error) {
+	db := stdlib.OpenDB(*config)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	sources, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, sources, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	known := p.ListSources()
+	target := known[len(known)-1].Version
+	var exists bool
+	if err := db.QueryRowContext(ctx, `SELECT to_regclass('ossicle.schema_version') IS NOT NULL`).Scan(&exists); err != nil {
+		return fmt.Errorf("read schema version: %w", err)
+	}
+	if !exists {
+		return ErrNoSchema
+	}
+	var version int64
+	if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM ossicle.schema_version WHERE is_applied`).Scan(&version); err != nil {
+		return fmt.Errorf("read schema version: %w", err)
+	}
+	switch {
+	case version < target:
+		return ErrOlder
+	case version > target:
+		return fmt.Errorf("%w: it is %d and %d is known", ErrNewer, version, target)
+	}
+	return nil
+}
+
 func makeSchema(ctx context.Context, conn *sql.Conn) error {
 	var exists bool
 	if err := conn.QueryRowContext(ctx, `SELECT to_regnamespace('ossicle') IS NOT NULL`).Scan(&exists); err != nil || exists {

@@ -56,10 +56,19 @@ type Options struct {
 	// Durable waits for the disk on every commit. Without it a loss of power
 	// (not the death of the process) may take back the last commits.
 	Durable bool
+	// Existing opens what is there and leaves it as it is, for those who only look: no
+	// file is made and no schema brought up to date.
+	Existing bool
 }
 
-// ErrNewer says that the file was written by a newer version of this program.
-var ErrNewer = errors.New("the file was written by a newer version")
+// Errors about the version of a file.
+var (
+	// ErrNewer says that the file was written by a newer version of this program.
+	ErrNewer = errors.New("the file was written by a newer version")
+	// ErrOlder says that the file was written by an older version, and is to be left
+	// as it is.
+	ErrOlder = errors.New("the file was written by an older version; whatever writes to it, as 'ossicle serve' does, brings it up to date")
+)
 
 // DB is an open file. It is safe for concurrent use.
 type DB struct {
@@ -71,8 +80,9 @@ type DB struct {
 }
 
 // Open opens the file at path, which it makes readable by its owner only if it
-// does not exist, and brings its schema up to date. Errors: ErrNewer, and what
-// the file system and the database say.
+// does not exist, and brings its schema up to date. Errors: ErrNewer, with
+// Options.Existing ErrOlder and fs.ErrNotExist, and what the file system and the
+// database say.
 func Open(ctx context.Context, path string, o *Options) (*DB, error) {
 	return openSchema(ctx, path, o, migrations, "migrations")
 }
@@ -93,7 +103,11 @@ func openSchema(ctx context.Context, path string, o *Options, schemas fs.FS, dir
 	if opts.Readers <= 0 {
 		opts.Readers = DefaultReaders
 	}
-	if err := create(path); err != nil {
+	prepare, update := create, migrate
+	if opts.Existing {
+		prepare, update = exists, current
+	}
+	if err := prepare(path); err != nil {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	writer, err := sql.Open("sqlite", dsn(path, opts, true))
@@ -101,7 +115,7 @@ func openSchema(ctx context.Context, path string, o *Options, schemas fs.FS, dir
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	writer.SetMaxOpenConns(1)
-	if err := migrate(ctx, writer, schema); err != nil {
+	if err := update(ctx, writer, schema); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), writer.Close())
 	}
 	reader, err := sql.Open("sqlite", dsn(path, opts, false))
@@ -127,6 +141,38 @@ func create(path string) error {
 		return err
 	}
 	return f.Close()
+}
+
+func exists(path string) error {
+	_, err := os.Stat(path)
+	return err
+}
+
+// current checks that the schema is the one that is known.
+func current(ctx context.Context, db *sql.DB, sources fs.FS) error {
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, sources, goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	known := p.ListSources()
+	target := known[len(known)-1].Version
+	var there int
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'`).Scan(&there); err != nil {
+		return fmt.Errorf("read schema version: %w", err)
+	}
+	version := int64(0)
+	if there > 0 {
+		if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM schema_version WHERE is_applied`).Scan(&version); err != nil {
+			return fmt.Errorf("read schema version: %w", err)
+		}
+	}
+	switch {
+	case version < target:
+		return ErrOlder
+	case version > target:
+		return fmt.Errorf("%w: its schema is %d and %d is known", ErrNewer, version, target)
+	}
+	return nil
 }
 
 func dsn(path string, o Options, write bool) string {

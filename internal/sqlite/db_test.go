@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -98,6 +99,42 @@ func TestOpenErrors(t *testing.T) {
 	cancel()
 	if _, err := Open(ctx, filepath.Join(dir, "y.db"), nil); err == nil {
 		t.Error("opened after its context ended")
+	}
+}
+
+// Whoever only looks makes nothing, and changes nothing of what is there.
+func TestOpenExisting(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sub", "x.db")
+	if _, err := Open(t.Context(), path, &Options{Existing: true}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing is there: %v", err)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory was made: %v", err)
+	}
+	db := open(t, path, nil)
+	again := open(t, path, &Options{Existing: true})
+	if _, err := again.Tokens().List(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, step := range []struct {
+		statement string
+		want      error
+	}{
+		{"INSERT INTO schema_version (version_id, is_applied) VALUES (999, 1)", ErrNewer},
+		{"DELETE FROM schema_version WHERE version_id > 1", ErrOlder},
+		{"DROP TABLE schema_version", ErrOlder},
+	} {
+		if _, err := db.writer.db.ExecContext(t.Context(), step.statement); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(t.Context(), path, &Options{Existing: true}); !errors.Is(err, step.want) {
+			t.Errorf("%s: %v, want %v", step.statement, err, step.want)
+		}
+	}
+	var tables int
+	if err := db.writer.db.QueryRowContext(t.Context(), "SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'").Scan(&tables); err != nil || tables != 0 {
+		t.Errorf("a look has brought the schema up to date: %d tables, %v", tables, err)
 	}
 }
 
