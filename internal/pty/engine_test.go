@@ -22,7 +22,15 @@ const patience = 20 * time.Second
 
 // quick are options for programs that answer at once.
 func quick() *Options {
-	return &Options{Still: 100 * time.Millisecond, TakeWait: 5 * time.Second, ShowWait: time.Second, EndStill: 300 * time.Millisecond, ExitGrace: 500 * time.Millisecond}
+	return &Options{Still: 100 * time.Millisecond, TakeWait: patience, ShowWait: patience, EndStill: 300 * time.Millisecond, ExitGrace: 500 * time.Millisecond}
+}
+
+// slow are options for a program that draws while it works: on a busy machine it
+// rests for long.
+func slow() *Options {
+	o := quick()
+	o.EndStill = 2 * time.Second
+	return o
 }
 
 // lab is an engine on one of the children of TestMain.
@@ -162,7 +170,9 @@ func TestPastesAreNoKeys(t *testing.T) {
 // D-17: a dialog that waits for Enter gets none from a prompt.
 func TestDialogIsNotAnswered(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "dialog", nil)
+	o := quick()
+	o.ShowWait = time.Second // in which nothing is to be shown
+	l := newLab(t, "dialog", o)
 	l.start()
 	if _, err := l.Turn(t.Context(), say("a notice of some length")); !errors.Is(err, ErrNotShown) {
 		t.Errorf("got %v", err)
@@ -208,7 +218,7 @@ func TestTextIsNoKeys(t *testing.T) {
 // rests.
 func TestTurnWaitsForStillness(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "tui-slow", nil)
+	l := newLab(t, "tui-slow", slow())
 	l.start()
 	done := make(chan error, 1)
 	go func() {
@@ -340,7 +350,7 @@ func TestPlainProgram(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "tui-slow", nil)
+	l := newLab(t, "tui-slow", slow())
 	l.start()
 	type result struct {
 		out agent.Outcome
@@ -397,7 +407,7 @@ func TestNothingIsLeft(t *testing.T) {
 // nobody about a process that is not a child, so it looks again, with a deadline.
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
 			return
