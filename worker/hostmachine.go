@@ -184,6 +184,12 @@ func (m *hostMachine) ordered(now time.Time, ev hostEvent) {
 			return
 		}
 		m.fail(FailureExited, e.why, CloseSession)
+	case hostKilled:
+		if m.rec.State == StateReleasing && m.rec.Reported { // it has handed over what it had
+			m.released()
+			return
+		}
+		m.fail(FailureKilled, e.why, CloseSession)
 	case hostVersion:
 		if m.rec.InstanceID == "" {
 			m.rec.Versions.Host, m.rec.Versions.Worker = e.host, e.worker

@@ -584,6 +584,28 @@ func TestHostSandboxExited(t *testing.T) {
 	s.want(StateReleased, "", "1:4005")
 }
 
+// A sandbox that somebody wants to end at once is killed, which is no fault, in every
+// state, unless it has handed over all that it had.
+func TestHostSandboxKilled(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(*hostSim){
+		"before any dial":    func(*hostSim) {},
+		"running":            func(s *hostSim) { s.run("i", 0) },
+		"while it is ending": func(s *hostSim) { s.run("i", 0); s.step(hostReleaseAsked{ReasonExplicit}) },
+	} {
+		s := newHostSim(t, nil)
+		before(s)
+		s.step(hostKilled{"it misbehaves"})
+		if r := s.m.rec; r.State != StateFailed || r.Failure != FailureKilled || r.Detail != "it misbehaves" {
+			t.Errorf("%s: %s %s %q", name, r.State, r.Failure, r.Detail)
+		}
+		s.step(hostExited{"signal: killed"})
+		if r := s.m.rec; r.Failure != FailureKilled {
+			t.Errorf("%s, then: %s", name, r.Failure)
+		}
+	}
+}
+
 // A session of which nobody came is released at once.
 func TestHostReleaseBeforeAnything(t *testing.T) {
 	t.Parallel()

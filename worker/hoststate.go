@@ -156,6 +156,7 @@ type (
 	hostDrain      struct{}
 	hostSuperseded struct{} // another host bound the session
 	hostExited     struct{ why string }
+	hostKilled     struct{ why string }
 	hostVersion    struct{ host, worker string } // an upgrade was refused for its major
 	hostFired      struct{ timer timerID }
 )
@@ -177,6 +178,7 @@ func (hostReported) hostEvent()     {}
 func (hostDrain) hostEvent()        {}
 func (hostSuperseded) hostEvent()   {}
 func (hostExited) hostEvent()       {}
+func (hostKilled) hostEvent()       {}
 func (hostVersion) hostEvent()      {}
 func (hostFired) hostEvent()        {}
 

@@ -138,4 +138,6 @@ const (
 	FailureTools     Failure = "tools_mismatch"
 	FailureDeadline  Failure = "exec_deadline"
 	FailureExited    Failure = "sandbox_exited"
+	// FailureKilled: whoever asked for the sandbox wanted its end at once. It is no fault.
+	FailureKilled Failure = "killed"
 )

@@ -134,6 +134,10 @@ func (s *Session) CutBudgets(idle, exec time.Duration) { s.feed(hostBudgets{idle
 // Exited says that the sandbox ended without a word, with what is known of it.
 func (s *Session) Exited(why string) { s.feed(hostExited{why}) }
 
+// Kill says that somebody wants the sandbox to end at once, and why: nothing is
+// flushed.
+func (s *Session) Kill(why string) { s.feed(hostKilled{why}) }
+
 // feed takes one event and executes what follows.
 func (s *Session) feed(ev hostEvent) {
 	s.mu.Lock()

@@ -143,6 +143,8 @@ func (b *agentBox) why() string {
 		return fmt.Sprintf("was released, because no tool of it was called for %s", rec.IdleBudget)
 	case rec.Release == worker.ReasonDeadline:
 		return fmt.Sprintf("was released, because its %s were over", rec.ExecBudget)
+	case rec.Failure == worker.FailureKilled:
+		return fmt.Sprintf("was killed (%.200q)", rec.Detail)
 	case rec.State == worker.StateFailed:
 		return fmt.Sprintf("failed (%s: %.200q)", rec.Failure, rec.Detail)
 	}

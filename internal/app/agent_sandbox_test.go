@@ -60,7 +60,7 @@ func TestAgentHasSandbox(t *testing.T) {
 	t.Parallel()
 	a, g, fake := boxedAgents(t, t.TempDir())
 	engine := agenttest.New()
-	one, err := a.Start(t.Context(), AgentSpec{ID: "a", Sandbox: "quick", Engine: engine.New})
+	one, err := a.Start(t.Context(), AgentSpec{ID: "a", Sandbox: "slow", Engine: engine.New})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,10 @@ func TestAgentHasSandbox(t *testing.T) {
 	if len(servers) != 2 || servers[1].Name != "sandbox" || servers[1].HTTP == "" || servers[1].SSE == "" {
 		t.Fatalf("servers %+v", servers)
 	}
-	<-first.Left() // nobody calls a tool for a while
+	if _, err := first.Release(t.Context(), worker.ReasonIdle); err != nil { // as if nobody had called a tool for so long
+		t.Fatal(err)
+	}
+	<-first.Left()
 	if rec := first.Record(); rec.Release != worker.ReasonIdle {
 		t.Fatalf("%+v", rec)
 	}
@@ -82,7 +85,7 @@ func TestAgentHasSandbox(t *testing.T) {
 	}
 	submit(t, one, "again")
 	said := engine.Prompts()[1].Text()
-	if !strings.Contains(said, "was released, because no tool of it was called for 300ms") || !strings.Contains(said, "A new, empty one is being made") {
+	if !strings.Contains(said, "was released, because no tool of it was called for 1m30s") || !strings.Contains(said, "A new, empty one is being made") {
 		t.Errorf("the next turn was told %q", said)
 	}
 	second, err := one.box.use(t.Context())
@@ -139,7 +142,7 @@ func TestCallFindsSandboxGone(t *testing.T) {
 	}
 	fake.fails.Store(1)
 	for i, want := range []string{
-		`failed (sandbox_exited: "killed: a test"). Its files, variables and jobs are gone. A new, empty one is being made: call again`,
+		`was killed ("a test"). Its files, variables and jobs are gone. A new, empty one is being made: call again`,
 		"no more of them",
 		"could not be made",
 	} {

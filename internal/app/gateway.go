@@ -30,7 +30,8 @@ const (
 	// DefaultSandboxes bounds the sandboxes of a process.
 	DefaultSandboxes = 64
 
-	gatewayDir = "gateway" // in the data directory: keys, owner, lock
+	gatewayDir    = "gateway" // in the data directory: keys, owner, lock
+	gatewaySocket = "gw.sock" // in the directory of a process
 	// ArtifactsDir is where artifacts of sandboxes are kept, in the data directory.
 	ArtifactsDir = "artifacts"
 )
@@ -195,7 +196,7 @@ func (g *WorkerGateway) hold() error {
 }
 
 // openDir makes the directory of this process, below which sandboxes can reach
-// their socket, and removes that of an earlier process that was killed.
+// their socket, and removes those of earlier processes that were killed.
 func (g *WorkerGateway) openDir() (err error) {
 	note := ""
 	if g.o.Data != "" {
@@ -207,7 +208,15 @@ func (g *WorkerGateway) openDir() (err error) {
 	if g.dir, err = sandboxDir(); err != nil {
 		return fmt.Errorf("make directory of sandboxes: %w", err)
 	}
-	g.down.push("directory", driversBudget, func(context.Context) error { return os.RemoveAll(g.dir) })
+	release, err := holdDir(g.dir)
+	if err != nil {
+		return errors.Join(fmt.Errorf("hold directory of sandboxes: %w", err), os.RemoveAll(g.dir))
+	}
+	g.down.push("directory", driversBudget, func(context.Context) error {
+		defer release()
+		return os.RemoveAll(g.dir)
+	})
+	sweepSandboxDirs(g.dir)
 	if note != "" {
 		if err := os.WriteFile(note, []byte(g.dir+"\n"), 0o600); err != nil {
 			return fmt.Errorf("open gateway: %w", err)
@@ -323,7 +332,7 @@ func (g *WorkerGateway) openTokens() (*workerTokens, error) {
 
 // serve listens for workers.
 func (g *WorkerGateway) serve(ctx context.Context) error {
-	g.socket = filepath.Join(g.dir, "gw.sock")
+	g.socket = filepath.Join(g.dir, gatewaySocket)
 	l, err := listenUnix(ctx, g.socket)
 	if err != nil {
 		return err
@@ -498,7 +507,7 @@ func (g *WorkerGateway) leave() {
 // Kill ends a sandbox at once; nothing is flushed. It waits until the session is
 // over.
 func (g *WorkerGateway) Kill(ctx context.Context, s *worker.Session, why string) error {
-	s.Exited("killed: " + why)
+	s.Kill(why)
 	select {
 	case <-s.Left():
 		return nil

@@ -137,14 +137,21 @@ func (e *env) printSandboxes(list []app.SandboxInfo) error {
 		if s.HeartbeatAge != nil {
 			beat = clock(*s.HeartbeatAge) + " ago"
 		}
-		state := string(s.State)
-		if s.Failure != "" {
-			state += " (" + string(s.Failure) + ")"
-		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s of %s\t%s of %s\t%s\n", s.ID, s.Profile, state, dash(s.Tier), beat,
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s of %s\t%s of %s\t%s\n", s.ID, s.Profile, sandboxState(s), dash(s.Tier), beat,
 			clock(s.Idle), clock(s.IdleBudget), clock(s.Exec), clock(s.ExecBudget), dash(s.Agent))
 	}
 	return table.Flush()
+}
+
+// sandboxState says how a sandbox is. One that somebody killed has not failed.
+func sandboxState(s *app.SandboxInfo) string {
+	switch {
+	case s.Failure == worker.FailureKilled:
+		return "killed"
+	case s.Failure != "":
+		return printable(fmt.Sprintf("%s (%s)", s.State, s.Failure))
+	}
+	return string(s.State)
 }
 
 func dash(s string) string {
@@ -182,8 +189,11 @@ func (e *env) printSandbox(s *app.SandboxInfo) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-10s %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
-	fmt.Fprintf(&b, "%s: %s\n", s.ID, s.State)
-	if s.Failure != "" {
+	fmt.Fprintf(&b, "%s: %s\n", s.ID, sandboxState(s))
+	switch {
+	case s.Failure == worker.FailureKilled:
+		line("killed", "%s", s.Detail)
+	case s.Failure != "":
 		line("failed", "%s: %s", s.Failure, s.Detail)
 	}
 	line("profile", "%s, %s", s.Profile, strings.Join(slices.DeleteFunc([]string{s.Driver, s.Tier}, func(t string) bool { return t == "" }), ", "))
