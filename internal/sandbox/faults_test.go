@@ -84,7 +84,7 @@ func TestWorkerOutOfMemory(t *testing.T) {
 		}
 		s := p.start(t)
 		pid := workerOf(t, p)                                                             // before there is a child that looks the same
-		nap := fmt.Sprintf("sleep 2.%d%s", os.Getpid(), strings.Repeat("0", len(tier)-8)) // each its own
+		nap := fmt.Sprintf("sleep 5.%d%s", os.Getpid(), strings.Repeat("0", len(tier)-8)) // each its own
 		call := victim(t, s, nap+"; exec tail /dev/zero")
 		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) == 0 && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // the kernel starts it when it likes

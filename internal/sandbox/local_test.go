@@ -126,7 +126,7 @@ func open(t *testing.T, want sandbox.Tier, o sandbox.LocalOptions) *place {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	must(t, err)
 	must(t, os.Chmod(socket, 0o666))
-	p := &place{dir: filepath.Join(dir, "boxes"), token: rand.Text(), exits: make(chan sandbox.Exit, 8)}
+	p := &place{dir: filepath.Join(dir, "boxes"), token: rand.Text(), exits: make(chan sandbox.Exit, 16)}
 	o.Exited = func(_ string, e sandbox.Exit) { p.exits <- e }
 	o.Tier, o.AllowPlain = want, want == sandbox.Plain
 	p.driver, err = sandbox.NewLocal(t.Context(), p.dir, socket, []string{program}, &o)
@@ -359,11 +359,11 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 		s := open(t, tier, sandbox.LocalOptions{}).start(t)
 		nap := napOf(t)
 		begun := time.Now()
-		out := run(t, s, "setsid env -i "+nap+" & (setsid env -i "+nap+" &) ; echo up; "+nap, 1500)
+		out := run(t, s, "setsid env -i "+nap+" & (setsid env -i "+nap+" &) ; echo up; "+nap, 5000)
 		if !strings.HasPrefix(out, "up\n") || !strings.Contains(out, "killed with its whole tree when its time was over") || strings.Contains(out, "exit code") {
 			t.Errorf("%s", out)
 		}
-		if pids := marked(t, nap); len(pids) != 0 || time.Since(begun) > 30*time.Second {
+		if pids := marked(t, nap); len(pids) != 0 || time.Since(begun) > time.Minute {
 			t.Errorf("left after %v: %v", time.Since(begun), pids)
 		}
 	})
@@ -387,7 +387,7 @@ var naps struct {
 // moment ago may still be taken apart, so it looks for a while.
 func marked(t *testing.T, command string) (pids []string) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if pids = running(t, command); len(pids) == 0 || time.Now().After(deadline) {
 			return pids
 		}
@@ -444,9 +444,22 @@ func TestDelete(t *testing.T) {
 }
 
 // A sandbox whose worker never called home is gone at once when its session fails:
-// nobody waits for it to say goodbye.
+// nobody waits for it to say goodbye. A machine that is busy with something else has
+// a few tries.
 func TestNeverCalled(t *testing.T) {
 	t.Parallel()
+	var took time.Duration
+	for range 5 {
+		if took = endOfDeaf(t); took < 2500*time.Millisecond {
+			return
+		}
+	}
+	t.Errorf("it took %v", took)
+}
+
+// endOfDeaf is how long the end of a sandbox takes whose worker says nothing.
+func endOfDeaf(t *testing.T) time.Duration {
+	t.Helper()
 	p := open(t, sandbox.Plain, sandbox.LocalOptions{})
 	s, err := p.host.Create(t.Context(), "s1", worker.Light())
 	must(t, err)
@@ -455,9 +468,12 @@ func TestNeverCalled(t *testing.T) {
 	if _, err := s.Release(within(t), worker.ReasonFailed); err != nil {
 		t.Error(err)
 	}
-	if e := <-p.exits; e.Signal == "" || time.Since(begun) > 2500*time.Millisecond {
-		t.Errorf("%s after %v", e, time.Since(begun))
+	e := <-p.exits
+	took := time.Since(begun)
+	if e.Signal == "" {
+		t.Errorf("%s after %v", e, took)
 	}
+	return took
 }
 
 // Where no control group can be written, limits of processes hold what they can,
@@ -524,7 +540,7 @@ func TestKilledDriver(t *testing.T) {
 		must(t, os.Chmod(filepath.Dir(dir), 0o755))
 		cmd.Env = append(os.Environ(), driverEnv+"="+string(tier)+":"+nap, "TMPDIR="+dir)
 		must(t, cmd.Start())
-		for deadline := time.Now().Add(20 * time.Second); len(running(t, nap)) < 3 && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); len(running(t, nap)) < 3 && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond) // the kernel starts them when it likes
 		}
 		if n := len(running(t, nap)); n != 3 {
