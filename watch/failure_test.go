@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -397,4 +398,39 @@ func TestHiddenValuesAreNoRepetition(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whoever has no tools of ours is not told to call them.
+func TestAdviceWithoutTools(t *testing.T) {
+	t.Parallel()
+	for toolless, want := range map[bool][3]string{
+		false: {"kept until watch_start or watch_stop: ", "call watch_start again with a corrected on_event", "start it again with watch_start"},
+		true:  {"kept for the next start: ", "start the watch again with a corrected filter", "no more changes are seen until it is started again"},
+	} {
+		path := filepath.Join(t.TempDir(), "watches.json")
+		writeState(t, path, watch.StartRequest{Name: "kept", URI: notes})
+		change := func(o *watch.Options) { o.Toolless, o.Limits.FilterFailures = toolless, 1 }
+		stateful(t, path, change, func(t *testing.T, h *harness) {
+			h.engine.Register("p", func(_ context.Context, run *watchtest.Run) (python.Result, error) {
+				if field(run.Event, "key") == "todo" {
+					return python.Result{}, &python.Error{Type: "KeyError", Message: "'object'"}
+				}
+				return watchtest.Text("fine")
+			})
+			h.server.Refuse("subscribe", errors.New("connection refused"))
+			h.Restore(t.Context())
+			h.server.Refuse("subscribe", nil)
+			told := [3]string{0: h.sink.Next(t).Text()}
+			h.start(t, "n", notes, "p")
+			h.server.Change(notes, `{"todo":"b"}`)
+			told[1] = h.lines(t, "n")
+			h.server.Fail(notes, errors.New("gone"))
+			told[2] = h.sink.Next(t).Text()
+			for i := range want {
+				if !strings.Contains(told[i], want[i]) || toolless && strings.Contains(told[i], "watch_st") {
+					t.Errorf("toolless %t: %q, want %q", toolless, told[i], want[i])
+				}
+			}
+		})
+	}
 }

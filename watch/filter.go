@@ -32,6 +32,7 @@ type filter struct {
 	fallback  defaultLine
 	mayFall   func() bool // claims the one default line of a batch for a failed run
 	told      *rows       // error texts that were reported
+	toolless  bool        // as of Options
 
 	failures int // in a row
 	off      bool
@@ -66,8 +67,12 @@ func (f *filter) failed(ctx context.Context, t *ticket, err error) {
 	}
 	if f.failures++; f.failures >= f.limits.FilterFailures {
 		f.off = true
+		advice := "call watch_start again with a corrected on_event"
+		if f.toolless {
+			advice = "start the watch again with a corrected filter"
+		}
 		t.remarks = append(t.remarks, fmt.Sprintf("filter of %s switched off after %d failures in a row; "+
-			"events now show their default lines; call watch_start again with a corrected on_event", bound(f.watch, MaxName), f.failures))
+			"events now show their default lines; %s", bound(f.watch, MaxName), f.failures, advice))
 	}
 	if f.mayFall() {
 		f.fallback.apply(ctx, t)

@@ -31,6 +31,10 @@ type Options struct {
 	// ReadOnly decides which tools a filter may call. Nil means those with
 	// readOnlyHint: true (WA-15).
 	ReadOnly func(server string, t Tool) bool
+	// Toolless says that whoever gets the notices has no tools to start and stop
+	// watches with, as somebody at a shell: what is to be done is then told without
+	// them.
+	Toolless bool
 }
 
 // Manager is the watch engine: it runs watches on the resources of servers and
@@ -42,6 +46,7 @@ type Manager struct {
 	log      *slog.Logger
 	limits   Limits
 	readOnly func(server string, t Tool) bool
+	toolless bool
 	crew     *crew
 	out      *outbox
 	file     *stateFile // nil without a path
@@ -79,7 +84,7 @@ func NewManager(servers []Server, engine python.Engine, sink Sink, opts *Options
 		opts = &Options{}
 	}
 	m := &Manager{
-		servers: slices.Clone(servers), engine: engine, log: opts.Logger, limits: opts.Limits.withDefaults(), readOnly: opts.ReadOnly,
+		servers: slices.Clone(servers), engine: engine, log: opts.Logger, limits: opts.Limits.withDefaults(), readOnly: opts.ReadOnly, toolless: opts.Toolless,
 		crew: newCrew(), looking: &observers{}, watches: map[string]*runningWatch{}, saved: map[string]*savedWatch{},
 		starting: map[string]chan struct{}{}, subs: map[place]*subscription{},
 	}
@@ -232,7 +237,7 @@ func (m *Manager) newWatch(req StartRequest, to target, functions *catalogue) (*
 		w.scope = scope
 		second = &filter{
 			watch: bound(req.Name, MaxName), uri: req.URI, source: req.OnEvent, scope: scope, catalogue: functions,
-			limits: &m.limits, fallback: text, mayFall: w.mayFall, told: newRows(maxFilterErrors),
+			limits: &m.limits, fallback: text, mayFall: w.mayFall, told: newRows(maxFilterErrors), toolless: m.toolless,
 		}
 	}
 	w.stages = []stage{unchanged{}, second, &dedupe{newRows(m.limits.DedupeRows)}}
@@ -315,10 +320,11 @@ func (m *Manager) watchFailed(ctx context.Context, w *runningWatch, cause error)
 	m.looking.changed()
 	m.retire(w)
 	m.log.LogAttrs(ctx, slog.LevelWarn, "watch.failed", logattr.Watch(w.spec.Name), logattr.URI(w.spec.URI), logattr.Server(w.server), logattr.Err(cause))
-	m.out.enqueueNotice(w.notice(KindFailed, []string{
-		bound("watch failed: "+cause.Error(), m.limits.LineRunes),
-		"no more changes are seen; start it again with watch_start, or drop it with watch_stop",
-	}))
+	advice := "no more changes are seen; start it again with watch_start, or drop it with watch_stop"
+	if m.toolless {
+		advice = "no more changes are seen until it is started again"
+	}
+	m.out.enqueueNotice(w.notice(KindFailed, []string{bound("watch failed: "+cause.Error(), m.limits.LineRunes), advice}))
 }
 
 // Status is one line of List (W-066).

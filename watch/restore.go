@@ -46,7 +46,11 @@ func (m *Manager) Restore(ctx context.Context) Restored {
 			lines = append(lines, fmt.Sprintf("dropped %s %s, it can never start: %v", name, s.URI, err))
 		default:
 			result.Kept = append(result.Kept, s.Name)
-			lines = append(lines, fmt.Sprintf("not restored %s %s, kept until watch_start or watch_stop: %v", name, s.URI, err))
+			kept := "kept until watch_start or watch_stop"
+			if m.toolless {
+				kept = "kept for the next start"
+			}
+			lines = append(lines, fmt.Sprintf("not restored %s %s, %s: %v", name, s.URI, kept, err))
 		}
 	}
 	if len(specs) > 0 {

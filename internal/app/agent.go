@@ -139,7 +139,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	}
 	sink := &inboxSink{inbox: a.Inbox, agent: spec.ID, log: a.log, told: o.told}
 	client, err := NewClient(a.config, ofOssicle(spec), &ClientOptions{
-		Sink: sink, StatePath: spec.StatePath, Authorize: spec.Authorize, Logger: a.log,
+		Sink: sink, StatePath: spec.StatePath, Toolless: toolless(spec), Authorize: spec.Authorize, Logger: a.log,
 	})
 	if err != nil {
 		return err

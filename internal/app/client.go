@@ -44,6 +44,8 @@ type ClientOptions struct {
 	Sink watch.Sink
 	// StatePath is the file that keeps watches over restarts; empty keeps none.
 	StatePath string
+	// Toolless: whoever gets the notices cannot call watch_start and watch_stop.
+	Toolless bool
 	// Authorize shows a person the URL at which to authorize us at a server that
 	// asks for OAuth. Nil means that such servers refuse us.
 	Authorize func(server, url string)
@@ -94,6 +96,7 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 		Limits:    limits(c.Watch),
 		StatePath: o.StatePath,
 		ReadOnly:  readOnly(c.Watch.FilterTools),
+		Toolless:  o.Toolless,
 	})
 	client.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
 	return client, nil

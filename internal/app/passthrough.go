@@ -50,11 +50,15 @@ func (o *Agent) openTerminal(spec *AgentSpec) error {
 // standing is the instruction of an agent. One that is not known to get our tools is
 // not told of them.
 func (o *Agent) standing(spec *AgentSpec, b agent.Briefing) string {
-	kind := cmp.Or(pty.Kind(spec.Kind), pty.KindOf(spec.Profile.Command))
-	if spec.Passthrough && pty.StrategyOf(kind) == nil {
+	if toolless(spec) {
 		return spec.Profile.System
 	}
 	return agent.SystemPrompt(b)
+}
+
+// toolless reports whether an agent is not known to get our tools.
+func toolless(spec *AgentSpec) bool {
+	return spec.Passthrough && pty.StrategyOf(cmp.Or(pty.Kind(spec.Kind), pty.KindOf(spec.Profile.Command))) == nil
 }
 
 // typed makes an engine that runs the agent in the terminal.

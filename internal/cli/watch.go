@@ -90,7 +90,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, uris []string) (err error)
 	}
 	defer func() { err = errors.Join(err, done(context.WithoutCancel(ctx))) }()
 	adjust := func(c *config.Config) { f.adjust(c, len(requests)) }
-	return f.servers.withClient(ctx, e, app.ClientOptions{Sink: out, StatePath: f.state}, adjust, func(client *app.Client) error {
+	return f.servers.withClient(ctx, e, app.ClientOptions{Sink: out, StatePath: f.state, Toolless: true}, adjust, func(client *app.Client) error {
 		out.watches = client.Watches
 		if err := f.start(ctx, client.Watches, requests); err != nil {
 			return err
