@@ -434,6 +434,7 @@ func TestAuditOfRefusals(t *testing.T) {
 		must(t, err)
 		must(t, stray.Send(workertest.Welcome(m.ID, "s1", worker.ChannelVersion, "j", 3)))
 		_ = stray.End()
+		synctest.Wait() // until what was sent has been read
 		if e := r.audit.entry(t, "s1", "sampling_blocked"); e.From != worker.StateRunning || e.To != worker.StateRunning || !strings.Contains(e.Detail, "sampling/createMessage") {
 			t.Errorf("%+v", e)
 		}
@@ -446,6 +447,7 @@ func TestAuditOfRefusals(t *testing.T) {
 		must(t, err)
 		must(t, odd.Send(workertest.Welcome(m.ID, "s2", "2.0.0", "i", 0)))
 		_ = odd.End()
+		synctest.Wait()
 		e := r.audit.entry(t, "s2", "failed")
 		v := e.Versions
 		if e.From != worker.StateHandshaking || e.To != worker.StateFailed || e.Reason != string(worker.FailureVersion) || e.Close != worker.CloseVersion ||
