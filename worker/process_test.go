@@ -59,7 +59,7 @@ func startReal(t *testing.T, control string, change map[string]string) *realWork
 	}
 	w := &realWorker{cmd: exec.Command(os.Args[0], "-test.run", "^TestWorkerProcess$")}
 	w.cmd.Stderr = &w.stderr
-	w.cmd.WaitDelay = time.Second
+	w.cmd.WaitDelay = 30 * time.Second
 	for k, v := range env {
 		w.cmd.Env = append(w.cmd.Env, k+"="+v)
 	}
