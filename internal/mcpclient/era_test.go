@@ -16,15 +16,15 @@ func TestServerEras(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		words, version string
-		least, most    time.Duration
+		least          time.Duration
 	}{
-		{"legacy", "2025-11-25", 0, 2 * time.Second},
-		{"exits-on-probe", "2025-11-25", 0, 3 * time.Second},
-		{"legacy lists-legacy", "2025-11-25", 0, 3 * time.Second},
-		{"lists-legacy", "2025-11-25", 0, 3 * time.Second},
-		{"mute-probe", "2025-11-25", 100 * time.Millisecond, 3 * time.Second},
-		{"slow-probe", "2026-07-28", 400 * time.Millisecond, 4 * time.Second},
-		{"exits-on-probe slow-start", "2025-11-25", 0, 4 * time.Second},
+		{"legacy", "2025-11-25", 0},
+		{"exits-on-probe", "2025-11-25", 0},
+		{"legacy lists-legacy", "2025-11-25", 0},
+		{"lists-legacy", "2025-11-25", 0},
+		{"mute-probe", "2025-11-25", 100 * time.Millisecond},
+		{"slow-probe", "2026-07-28", 400 * time.Millisecond},
+		{"exits-on-probe slow-start", "2025-11-25", 0},
 	} {
 		t.Run(tt.words, func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +36,7 @@ func TestServerEras(t *testing.T) {
 			start := time.Now()
 			info, err := s.Info(ctxOf(t))
 			took := time.Since(start)
-			if err != nil || info.ProtocolVersion != tt.version || took < tt.least || took > tt.most {
+			if err != nil || info.ProtocolVersion != tt.version || took < tt.least || took > hang {
 				t.Errorf("%+v, %v after %v", info, err, took)
 			}
 			if got := readText(t, s, "a:/1"); got != "value of a:/1" { // W-048
@@ -99,7 +99,7 @@ func TestServerSilent(t *testing.T) {
 	start := time.Now()
 	_, err := s.Info(ctxOf(t))
 	var failed *ConnectError
-	if !errors.As(err, &failed) || !errors.Is(err, errConnectTimeout) || time.Since(start) > 3*time.Second {
+	if !errors.As(err, &failed) || !errors.Is(err, errConnectTimeout) || time.Since(start) > hang {
 		t.Errorf("%v after %v", err, time.Since(start))
 	}
 }
