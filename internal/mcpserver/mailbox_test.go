@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -157,7 +158,11 @@ func TestSignalTools(t *testing.T) {
 	for i := range 8 {
 		a.must("signal", fmt.Sprintf(`{"to":"b","content":"%d"}`, i))
 	}
-	if text, failed := a.do("signal", `{"to":"b","content":"over"}`); !failed || !strings.Contains(text, "wait 6 seconds") {
+	text, failed := "", false
+	for n := 0; n < 20 && !failed; n++ { // a slow machine has earned another one meanwhile
+		text, failed = a.do("signal", `{"to":"b","content":"over"}`)
+	}
+	if !failed || !regexp.MustCompile(`wait [1-6] seconds?\b`).MatchString(text) {
 		t.Errorf("%s", text)
 	}
 	a.close()
