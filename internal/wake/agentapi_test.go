@@ -93,7 +93,7 @@ func TestAgentAPI(t *testing.T) {
 			t.Parallel()
 			var got string
 			d := delivery("secret")
-			o := wakeWith(t, terminal(t, mode, &got), d, time.Second)
+			o := wakeWith(t, terminal(t, mode, &got), d, limit(mode, "delays"))
 			if !tt.err(o.err) || o.err != nil && strings.Contains(o.err.Error(), "secret") {
 				t.Errorf("got %v", o.err)
 			}

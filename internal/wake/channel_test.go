@@ -190,7 +190,7 @@ func TestClaudeChannelMisbehaves(t *testing.T) {
 	// It reads no more: the pipe fills, the wake ends with its time.
 	var last outcome
 	for range 100 {
-		if last = wakeWith(t, channel, delivery(strings.Repeat("x y z ", 600)), 200*time.Millisecond); last.err != nil {
+		if last = wakeWith(t, channel, delivery(strings.Repeat("x y z ", 600)), 2*time.Second); last.err != nil {
 			break
 		}
 	}

@@ -178,9 +178,9 @@ func TestCodexMisbehaves(t *testing.T) {
 		"active":     {nil, busy, time.Minute},
 		"unknown":    {nil, host, time.Minute},
 		"refuses":    {nil, host, time.Minute},
-		"silent":     {nil, other, time.Second},
-		"swallows":   {states(notice.Notified), other, 2 * time.Second},
-		"hangs":      {states(notice.Notified, notice.Woken), other, 2 * time.Second},
+		"silent":     {nil, other, short},
+		"swallows":   {states(notice.Notified), other, short},
+		"hangs":      {states(notice.Notified, notice.Woken), other, short},
 		"fails":      {states(notice.Notified, notice.Woken), host, time.Minute},
 		"dies":       {states(notice.Notified, notice.Woken), other, time.Minute},
 	} {

@@ -63,7 +63,7 @@ func TestExecMisbehaves(t *testing.T) {
 		_, err := os.ReadFile(fifo)
 		gone <- err
 	}()
-	o = run("exec 3>"+fifo+"; sleep 1000 & wait", nil, 300*time.Millisecond)
+	o = run("exec 3>"+fifo+"; sleep 1000 & wait", nil, short)
 	if o.err == nil {
 		t.Error("a command that hangs is no error")
 	}

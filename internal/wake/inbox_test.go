@@ -33,7 +33,7 @@ func TestSwallowedPushGoesOn(t *testing.T) {
 	pushed, ran := signalled{channel, make(chan struct{}, 1)}, signalled{NewExec(shell("cat"), &ExecOptions{Stdout: &out}), make(chan struct{}, 1)}
 	in := notice.New(noticetest.NewStore(), nil)
 	if err := in.Attach(t.Context(), "a",
-		notice.Route{Waker: pushed, Patience: 300 * time.Millisecond, Tries: 1}, notice.Route{Waker: ran}); err != nil {
+		notice.Route{Waker: pushed, Patience: 2 * time.Second, Tries: 1}, notice.Route{Waker: ran}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

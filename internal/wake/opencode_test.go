@@ -232,7 +232,7 @@ func TestOpenCodeMisbehaves(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			o := wakeWith(t, newOpenCode(t, mode).waker(t), delivery("secret"), 2*time.Second)
+			o := wakeWith(t, newOpenCode(t, mode).waker(t), delivery("secret"), limit(mode, "swallows", "delays"))
 			if !tt.err(o.err) || o.err != nil && strings.Contains(o.err.Error(), "secret") {
 				t.Errorf("got %v", o.err)
 			}
@@ -260,7 +260,7 @@ func TestOpenCodeCheck(t *testing.T) {
 		h := newOpenCode(t, mode)
 		w := h.waker(t)
 		d := delivery("x")
-		wakeWith(t, w, d, time.Second)
+		wakeWith(t, w, d, limit(mode, "swallows", "delays"))
 		got, err := w.Check(t.Context(), d)
 		equal(t, []any{got, err}, []any{want, error(nil)})
 		other := d

@@ -137,7 +137,7 @@ func TestWebhookMisbehaves(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			r := newReceiver(t, mode)
-			o := wakeWith(t, r.waker(t, secretA), delivery("secret"), time.Second)
+			o := wakeWith(t, r.waker(t, secretA), delivery("secret"), limit(mode, "delays"))
 			if !check(o.err) || strings.Contains(o.err.Error(), "secret") || strings.Contains(o.err.Error(), r.URL) {
 				t.Errorf("got %v", o.err)
 			}
