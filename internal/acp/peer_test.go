@@ -140,6 +140,38 @@ func TestSessionTimeout(t *testing.T) {
 	})
 }
 
+// N-2: a replay that goes on behind the answer, as Gemini's does, is not shown
+// either; it is over when nothing has come for a while.
+func TestLateReplay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		says := func(text string) string {
+			return `{"method":"session/update","params":{"sessionId":"old","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + text + `"}}}}`
+		}
+		e := with(t, nil, func(p *peer) {
+			p.next()
+			p.say(helloAnswer)
+			p.next()
+			p.say(`{"id":2,"result":{}}`)
+			for range 5 {
+				time.Sleep(replayQuiet - time.Millisecond)
+				p.say(says("replayed"))
+			}
+			p.next()
+			p.say(says("hello"), endTurn)
+		})
+		info, ev := begin(t, e, agent.StartOptions{Dir: dir, Resume: "old"})
+		if !info.Resumed || info.Conversation != "old" {
+			t.Errorf("got %+v", info)
+		}
+		turnOf(t, e, "hi")
+		if got := ev.text(); got != "hello" {
+			t.Errorf("reply %q", got)
+		}
+	})
+}
+
 func TestStartRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -85,7 +85,8 @@ func TestSessionCoalesces(t *testing.T) {
 	t.Parallel()
 	var frames syncBuffer
 	h := host1(t, func() (agent.Engine, error) { return mock(t, "abort", &Options{Frames: &frames}), nil }, agent.Options{Dir: t.TempDir()})
-	first := h.say(t, "SLEEP 500ms first")
+	words, release := held(t)
+	first := h.say(t, words+"\nSAY first")
 	for !strings.Contains(frames.String(), `"method":"session/prompt"`) {
 		time.Sleep(time.Millisecond)
 	}
@@ -96,6 +97,7 @@ func TestSessionCoalesces(t *testing.T) {
 	for i := range 5 {
 		h.notify(t, i)
 	}
+	release()
 	for _, ticket := range append([]*agent.Ticket{first}, rest...) {
 		if r, err := answer(t, ticket); err != nil || r.Stop != agent.StopEndTurn {
 			t.Errorf("got %+v %v", r, err)
@@ -113,7 +115,7 @@ func TestSessionCoalesces(t *testing.T) {
 		t.Error("the agent saw two prompts at once")
 	}
 	got := h.channel.Texts()
-	if len(got) != 2 || got[0] != "you said SLEEP 500ms first" || !strings.Contains(got[1], "owner 4") {
+	if len(got) != 2 || got[0] != "first" || !strings.Contains(got[1], "owner 4") {
 		t.Errorf("got %q", got)
 	}
 }
