@@ -178,9 +178,9 @@ func TestCodexMisbehaves(t *testing.T) {
 		"active":     {nil, busy, time.Minute},
 		"unknown":    {nil, host, time.Minute},
 		"refuses":    {nil, host, time.Minute},
-		"silent":     {nil, other, short},
-		"swallows":   {states(notice.Notified), other, short},
-		"hangs":      {states(notice.Notified, notice.Woken), other, short},
+		"silent":     {nil, other, 2 * short},
+		"swallows":   {states(notice.Notified), other, 2 * short}, // a process starts first
+		"hangs":      {states(notice.Notified, notice.Woken), other, 2 * short},
 		"fails":      {states(notice.Notified, notice.Woken), host, time.Minute},
 		"dies":       {states(notice.Notified, notice.Woken), other, time.Minute},
 	} {

@@ -71,7 +71,7 @@ func wakeWith(t *testing.T, w notice.Waker, d notice.Delivery, limit time.Durati
 // host does not, once it has done what it does.
 const (
 	patience = 30 * time.Second
-	short    = 5 * time.Second
+	short    = 2 * time.Second
 )
 
 // limit is short for these modes of a host.
