@@ -136,7 +136,7 @@ func newStand(t *testing.T, b Backend, o *Options) *stand {
 
 func (st *stand) close() {
 	st.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if err := st.s.Shutdown(ctx); err != nil {
 		st.t.Error(err)
