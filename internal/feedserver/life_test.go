@@ -45,7 +45,10 @@ func TestAClientThatNeverReadsIsCut(t *testing.T) {
 				_ = id
 			}
 		}
-		eventually(t, "the stuck client is gone", func() bool { return s.feed.Stats().Streams == 1 && s.hub.Stats().Subscribers == 1 })
+		eventually(t, "the stuck client is gone", func() bool {
+			got := s.feed.Stats()
+			return got.Streams == 1 && got.Cut == 1 && got.Queued == 0 && s.hub.Stats().Subscribers == 1
+		})
 		if took := time.Since(begun); took < cut/2 {
 			t.Errorf("it was cut after %v", took)
 		}
@@ -154,7 +157,7 @@ func (s *site) abort(way way, i int) error {
 // F-21.
 func TestShutdownEndsStreamsPolitely(t *testing.T) {
 	t.Parallel()
-	const streams, spread = 20, 300 * time.Millisecond
+	const streams, spread = 20, 2 * time.Second // a machine that stands still in it ends all at once
 	byEachWay(t, func() setup { return setup{feed: feedserver.Options{Spread: spread}} }, func(t *testing.T, s *site) {
 		var all []*stream
 		for range streams {
@@ -206,7 +209,7 @@ func TestShutdownEndsStreamsPolitely(t *testing.T) {
 			}
 			last = e.at
 		}
-		if len(retries) < streams/2 || last-first < spread/3 {
+		if len(retries) < streams/2 || last-first < spread/10 {
 			t.Errorf("%d times to reconnect; the ends came from %v to %v", len(retries), first, last)
 		}
 		if res, body := s.call(http.MethodGet, "/v1/events", nil, ""); res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {

@@ -289,7 +289,7 @@ func TestLinesComeInBatches(t *testing.T) {
 func TestASilentBodyIsNotAwaited(t *testing.T) {
 	t.Parallel()
 	byEachWay(t, func() setup {
-		return setup{feed: feedserver.Options{BodySilence: 150 * time.Millisecond, Spread: time.Millisecond}}
+		return setup{feed: feedserver.Options{BodySilence: 2 * time.Second, Spread: time.Millisecond}}
 	}, func(t *testing.T, s *site) {
 		l := s.stream(t, asLines)
 		l.send(`{"data":1}` + "\n")

@@ -21,7 +21,7 @@ import (
 )
 
 // limit ends whatever should have happened by then.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 // noMCP is the MCP endpoint of a server that has none.
 type noMCP struct{}
