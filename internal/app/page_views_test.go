@@ -316,28 +316,27 @@ func TestPageWatches(t *testing.T) {
 	if l := decode[struct{ Sessions []SessionInfo }](t, overview.subscribe("sessions").Result); len(l.Sessions) != 1 || l.Sessions[0].Watching != 1 {
 		t.Errorf("the list counts %+v", l)
 	}
-	watches := func(want int, events bool) {
-		t.Helper()
-		page.until(func(m tabMessage) bool {
-			if m.Action != "session.watches" {
-				return false
-			}
-			list := decode[struct{ Watches []watch.Status }](t, m.Data).Watches
-			return list != nil && len(list) == want && (!events || list[0].Events > 0)
-		})
+	watches := func(m tabMessage, want int, events bool) bool {
+		if m.Action != "session.watches" {
+			return false
+		}
+		list := decode[struct{ Watches []watch.Status }](t, m.Data).Watches
+		return list != nil && len(list) == want && (!events || list[0].Events > 0)
 	}
-	watches(1, false)
+	page.until(func(m tabMessage) bool { return watches(m, 1, false) })
 	b.set(t, "todo", "coffee")
-	watches(1, true)
+	counts, seen := false, false // in whichever order
 	page.until(func(m tabMessage) bool {
-		return m.Action == "session.inbox" && decode[struct{ Inbox notice.Status }](t, m.Data).Inbox.Counts[notice.Seen] == 1
+		counts = counts || watches(m, 1, true)
+		seen = seen || m.Action == "session.inbox" && decode[struct{ Inbox notice.Status }](t, m.Data).Inbox.Counts[notice.Seen] == 1
+		return counts && seen
 	})
 	for i, want := range []int{http.StatusOK, http.StatusNotFound} {
 		if status, body := s.ask(http.MethodDelete, "/v1/sessions/a/watches/n", ""); status != want {
 			t.Errorf("stop %d: %d %s", i, status, body)
 		}
 	}
-	watches(0, false)
+	page.until(func(m tabMessage) bool { return watches(m, 0, false) })
 	overview.until(counted(0))
 	if status, body := s.ask(http.MethodPost, "/v1/sessions/a/watches", `{"name":"again","uri":"memo://notes"}`); status != http.StatusOK {
 		t.Fatalf("start again: %d %s", status, body)
@@ -455,23 +454,27 @@ func TestPageTerminal(t *testing.T) {
 		t.Errorf("at first: %+v", state)
 	}
 	screen, next := "", int64(0)
+	take := func(m tabMessage) {
+		t.Helper()
+		if m.Action != "terminal.output" {
+			return
+		}
+		out := decode[terminalOutput](t, m.Data)
+		if out.Offset != next {
+			t.Fatalf("output at %d, want %d", out.Offset, next)
+		}
+		next += int64(len(out.Data))
+		screen += string(out.Data)
+	}
 	shows := func(p *tab, words string) {
 		t.Helper()
 		p.until(func(m tabMessage) bool {
-			if m.Action != "terminal.output" {
-				return false
-			}
-			out := decode[terminalOutput](t, m.Data)
-			if out.Offset != next {
-				t.Fatalf("output at %d, want %d", out.Offset, next)
-			}
-			next += int64(len(out.Data))
-			screen += string(out.Data)
+			take(m)
 			return strings.Contains(screen, words)
 		})
 	}
 	shows(page, "ready")
-	if m := page.ask("terminal.resize", map[string]any{"session_id": "a", "cols": 100, "rows": 30}, nil); m.Error != nil {
+	if m := page.ask("terminal.resize", map[string]any{"session_id": "a", "cols": 100, "rows": 30}, take); m.Error != nil {
 		t.Errorf("resize: %+v", m)
 	}
 	for _, word := range []string{"one", "two\r"} {

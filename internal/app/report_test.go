@@ -336,7 +336,9 @@ func TestSessionsShareNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitReport(t, a, "busy", "list", is(builtin, evidence.Active))
-	awaitReport(t, a, "quiet", "delivery", func(at evidence.Attempt) bool { return is(builtin, evidence.Delivered)(at) && !at.SessionAcceptedAt.IsZero() })
+	awaitReport(t, a, "quiet", "delivery", func(at evidence.Attempt) bool {
+		return is(builtin, evidence.Delivered)(at) && !at.SessionAcceptedAt.IsZero()
+	})
 	for id, want := range map[string]evidence.Status{"busy": evidence.Active, "quiet": evidence.Delivered} {
 		code, text := d.ask(http.MethodGet, "/v1/sessions/"+id+"/attachments", "")
 		var r evidence.Report
