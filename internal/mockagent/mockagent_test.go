@@ -58,13 +58,16 @@ func start(t *testing.T, o *mockagent.Options) *talk {
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	k := &talk{t: t, in: inW, out: bufio.NewReader(outR), ended: make(chan error, 1)}
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		k.ended <- mockagent.Run(t.Context(), inR, outW, &k.errw, o)
 		_ = outW.Close()
 	}()
 	t.Cleanup(func() {
 		_ = inW.Close()
 		_ = outR.Close()
+		<-done
 	})
 	return k
 }
@@ -170,7 +173,7 @@ func TestOverlaps(t *testing.T) {
 			t.Parallel()
 			k := start(t, &mockagent.Options{Overlap: tc.o})
 			s := k.open()
-			k.prompt("3", s, "SLEEP 200ms")
+			k.prompt("3", s, "SLEEP 2s")
 			k.prompt("4", s, "second")
 			all := k.until(`"id":4`)
 			if !strings.Contains(all, tc.first) || !strings.Contains(reply(all), "you said second") {

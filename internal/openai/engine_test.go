@@ -414,7 +414,11 @@ func TestSteer(t *testing.T) {
 			s, err := e.Steer(t.Context(), user(text))
 			done <- result{s, err}
 		}()
+		deadline := time.Now().Add(30 * time.Second)
 		for there := false; !there; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%q is not offered", text)
+			}
 			e.mu.Lock()
 			there = e.turn != nil && len(e.turn.offers) > before
 			e.mu.Unlock()
@@ -444,7 +448,7 @@ func TestSteer(t *testing.T) {
 	}
 
 	// While the model thinks about its last answer: the turn goes on.
-	run("SLEEP 200ms")
+	run("SLEEP 3s") // which a busy machine may take until there is an offer
 	if _, err := model.Await(t.Context(), scripted.UserContains("SLEEP")); err != nil {
 		t.Fatal(err)
 	}

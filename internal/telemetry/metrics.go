@@ -63,6 +63,10 @@ var (
 	signalsRefused   = metric{"ossicle_signals_refused_total", counter, []string{"gate"}, "Times that a gate kept a signal from beginning a turn: `means`, `type`, `depth` or `rate`."}
 	signalsTurnTime  = metric{"ossicle_signals_turn_seconds_total", counter, nil, "Time that clients took over sampling requests."}
 
+	pageConnections   = metric{"ossicle_page_connections", gauge, nil, "Live connections of the page."}
+	pageSubscriptions = metric{"ossicle_page_subscriptions", gauge, nil, "Topics that they are subscribed to, together."}
+	pageGaps          = metric{"ossicle_page_gaps_total", counter, nil, "Times that a topic was begun anew for a connection that was too slow for it."}
+
 	scrapeFailures = metric{"ossicle_scrape_failures_total", counter, []string{"source"}, "Times that a source (`outbox`, `inbox`) could not be asked within its deadline; its metrics are absent then."}
 	exportFailures = metric{"ossicle_trace_export_failures_total", counter, nil, "Batches of spans that the collector of traces did not take."}
 )
@@ -77,6 +81,7 @@ func all() []metric {
 		outboxRows, outboxLagSeconds, inboxNotices,
 		signalsSent, signalsAnnounced, signalsEscalated, signalsRefused, signalsTurnTime,
 		sandboxSessions, sandboxHandshakes, sandboxReconnects, sandboxDetached, sandboxBeatLag, sandboxBroken, sandboxSuperseded, sandboxCloses, sandboxEnded, sandboxFlush,
+		pageConnections, pageSubscriptions, pageGaps,
 		scrapeFailures, exportFailures,
 	}
 }

@@ -46,6 +46,13 @@ type Streams struct {
 	Published, Refused int64
 }
 
+// Page is what a server of the page counts. The fields are those of
+// pageserver.Stats, which converts to it.
+type Page struct {
+	Connections, Subscriptions int
+	Gaps                       int64
+}
+
 // Backlog is what waits in an outbox.
 type Backlog struct {
 	Rows int64
@@ -65,6 +72,7 @@ type sources struct {
 	outbox  func(context.Context) (Backlog, error)
 	inbox   func(context.Context) (map[string]int, error)
 	signals func() mailbox.Stats
+	page    func() Page
 	// sandboxes counts them by state.
 	sandboxes func() map[string]int
 }
@@ -111,6 +119,13 @@ func (t *Telemetry) Signals(stats func() mailbox.Stats) {
 	t.sources.signals = stats
 }
 
+// Page has the metrics tell of a server of the page.
+func (t *Telemetry) Page(stats func() Page) {
+	t.sources.mu.Lock()
+	defer t.sources.mu.Unlock()
+	t.sources.page = stats
+}
+
 // Describe implements prometheus.Collector. It describes nothing, because what
 // there is depends on the sources.
 func (s *sources) Describe(chan<- *prometheus.Desc) {}
@@ -118,7 +133,7 @@ func (s *sources) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (s *sources) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
-	hub, bus, streams, outbox, inbox, signals, sandboxes := s.hub, s.bus, s.streams, s.outbox, s.inbox, s.signals, s.sandboxes
+	hub, bus, streams, outbox, inbox, signals, sandboxes, page := s.hub, s.bus, s.streams, s.outbox, s.inbox, s.signals, s.sandboxes, s.page
 	s.mu.Unlock()
 	to := sink(ch)
 	if hub != nil {
@@ -129,6 +144,12 @@ func (s *sources) Collect(ch chan<- prometheus.Metric) {
 	}
 	if signals != nil {
 		collectSignals(to, signals())
+	}
+	if page != nil {
+		p := page()
+		to.gauge(pageConnections, int64(p.Connections))
+		to.gauge(pageSubscriptions, int64(p.Subscriptions))
+		to.counter(pageGaps, p.Gaps)
 	}
 	if sandboxes != nil {
 		for state, n := range sandboxes() {

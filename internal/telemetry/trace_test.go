@@ -259,11 +259,15 @@ func TestCollectorFails(t *testing.T) {
 			if code := post(t, h, `1`, ""); code != http.StatusOK {
 				t.Error(code)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			limit := 30 * time.Second
+			if name == "hangs" {
+				limit = 300 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			begun := time.Now()
 			err := tel.Shutdown(ctx)
-			if d := time.Since(begun); d > 3*time.Second {
+			if d := time.Since(begun); d > 10*time.Second {
 				t.Errorf("the end took %v", d)
 			}
 			if (err != nil) != (name == "hangs") {
