@@ -69,7 +69,7 @@ var alphabet = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPaddin
 // be had again.
 func New(name string, rights Rights, expires time.Time) (Token, string, error) {
 	if name == "" || len(name) > maxName || !printable(name) {
-		return Token{}, "", fmt.Errorf("make token: name %q: use 1 to %d bytes of printable text", name, maxName)
+		return Token{}, "", fmt.Errorf("make token: name %.80q: use 1 to %d bytes of printable text", name, maxName)
 	}
 	if err := rights.Check(); err != nil {
 		return Token{}, "", fmt.Errorf("make token: %w", err)

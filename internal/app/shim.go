@@ -54,12 +54,15 @@ func ShimStdio(ctx context.Context, args []string, in io.Reader, out, errw io.Wr
 	return shim.Stdio(ctx, shim.StdioOptions{Args: args, Env: env, Dir: o.Dir, In: in, Out: out, Err: errw, Observer: ob})
 }
 
+// ErrNotLoopback says that others could reach an address.
+var ErrNotLoopback = errors.New("is not a loopback one")
+
 // ShimHTTP relays the server of a URL on a loopback address until ctx ends. Ready
 // is called with the URL that stands for the server's.
 func ShimHTTP(ctx context.Context, target, addr string, ready func(url string) error, o ShimOptions) error {
 	host, _, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("serve relay: address %q is not a loopback one", addr)
+		return fmt.Errorf("serve relay: address %.80q %w", addr, ErrNotLoopback)
 	}
 	where := evidence.NetworkTarget(target)
 	if o.Name == "" {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -46,9 +47,8 @@ func Run(ctx context.Context, args []string, s Streams, getenv func(string) (str
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	err := root.ExecuteContext(ctx)
-	var silent *serverExit // the server has said itself what there is to say
-	var code *codeError
-	said := errors.As(err, &silent) || errors.As(err, &code) && code.silent
+	var code *codeError // of a program that has said itself what there is to say, where it is silent
+	said := errors.As(err, &code) && code.silent
 	if err != nil && ctx.Err() == nil && !said {
 		e.report(err)
 	}
@@ -139,14 +139,35 @@ func loggerTo(w io.Writer, c config.Log) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// usage marks the errors of an argument check as mistakes on the command line.
+// usage marks the errors of an argument check as mistakes on the command line, and
+// says which arguments there are to be.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+		err := check(cmd, args)
+		if err == nil {
+			return nil
 		}
-		return nil
+		_, wanted, _ := strings.Cut(cmd.Use, " ")
+		switch {
+		case cmd.HasSubCommands(): // its error names the one that there is not
+		case wanted == "":
+			err = fmt.Errorf("%s takes no arguments, only flags, and got %.80q", cmd.CommandPath(), args[0])
+		default:
+			err = fmt.Errorf("%s takes %s, and got %d of these", cmd.CommandPath(), wanted, len(args))
+		}
+		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	}
+}
+
+// maxReport bounds the text of an error, in bytes: it may repeat what somebody wrote.
+const maxReport = 16 << 10
+
+// shortened is a text of at most maxReport bytes.
+func shortened(text string) string {
+	if len(text) <= maxReport {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxReport], "") + "…"
 }
 
 // report prints the error that ends the command, in the form that was asked for.
@@ -155,10 +176,10 @@ func (e *env) report(err error) {
 		_ = writeJSON(e.Err, struct {
 			Error string `json:"error"`
 			Code  int    `json:"code"`
-		}{err.Error(), exitCode(context.Background(), err)})
+		}{shortened(err.Error()), exitCode(context.Background(), err)})
 		return
 	}
-	_, _ = fmt.Fprintf(e.Err, "%s: %v\n", version.Name, err)
+	_, _ = fmt.Fprintf(e.Err, "%s: %s\n", version.Name, shortened(err.Error()))
 }
 
 // terminal reports whether a person sees what is written to w.

@@ -43,7 +43,16 @@ type daemonClient struct {
 }
 
 // errNoServer ends what only a process that serves can do.
-var errNoServer = fmt.Errorf("no process serves from the data directory: %w; start one with 'ossicle serve'", errUnreachable)
+var errNoServer = fmt.Errorf("no process serves: %w", errUnreachable)
+
+// noServerError is errNoServer, with where was looked.
+type noServerError struct{ data string }
+
+func (e *noServerError) Error() string {
+	return fmt.Sprintf("no process serves from the data directory %s; start one with 'ossicle serve', or name another by --data or --url", e.data)
+}
+
+func (*noServerError) Unwrap() error { return errNoServer }
 
 // EnvToken is the bearer token for a daemon that is not on this machine.
 const EnvToken = "OSSICLE_TOKEN" //nolint:gosec // a name
@@ -79,7 +88,7 @@ func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (tar
 	}
 	if ours {
 		if address = app.FindServer(ctx, f.home(c), id); address == "" {
-			return "", "", errNoServer
+			return "", "", &noServerError{f.home(c)}
 		}
 	}
 	token, err = f.token(e, c, ours)
@@ -150,12 +159,13 @@ func (f *daemonFlags) open(ctx context.Context, e *env, id string, mayBeOffline 
 		return nil, err
 	}
 	if !mayBeOffline {
-		return nil, errNoServer
+		return nil, err
 	}
-	h, done, err := app.OfflineAPI(ctx, c, f.home(c))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errNoServer
+	h, done, offline := app.OfflineAPI(ctx, c, f.home(c))
+	if errors.Is(offline, fs.ErrNotExist) {
+		return nil, err
 	}
+	err = offline
 	if err != nil {
 		return nil, err
 	}

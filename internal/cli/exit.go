@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/mailbox"
@@ -82,7 +83,6 @@ func exitCode(ctx context.Context, err error) int {
 		agent    *agentError
 		nobody   *notice.UnknownAgentError
 		invalid  *notice.InvalidError
-		server   *serverExit
 		code     *codeError
 		sandbox  *sandboxError
 		inUse    *app.StateInUseError
@@ -90,14 +90,12 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.As(err, &server):
-		return server.err.Code // a relay ends as what it relays
 	case errors.As(err, &code):
 		return code.code
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),
-		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)), errors.As(err, &inUse):
+		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)), errors.As(err, &inUse), errors.As(err, new(*httpserver.OptionsError)):
 		return exitUsage
 	case errors.Is(err, errUnobserved):
 		return exitUnobserved

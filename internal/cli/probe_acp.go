@@ -90,7 +90,7 @@ func (f *probeACPFlags) run(cmd *cobra.Command, e *env, args []string) (err erro
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("probe agent: %w", err)
+		return &agentError{fmt.Errorf("probe agent: %w", err)}
 	case report.Observed:
 		return nil
 	case !report.Delivered.OK:

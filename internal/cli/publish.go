@@ -58,7 +58,7 @@ type published struct {
 
 func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) error {
 	if err := feed.CheckTopic(topic); err != nil {
-		return &usageError{fmt.Errorf("topic %q: %w", topic, err)}
+		return &usageError{fmt.Errorf("topic %.80q: %w", topic, err)}
 	}
 	client, err := f.daemon.client(ctx, e)
 	if err != nil {

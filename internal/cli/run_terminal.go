@@ -92,17 +92,24 @@ func programEnded(otherwise, cause error) error {
 	if _, exited := errors.AsType[*agent.ExitError](cause); !exited {
 		return otherwise
 	}
-	code := exitOK
-	if state, ok := errors.AsType[*exec.ExitError](cause); ok {
-		code = state.ExitCode()
-		if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			code = 128 + int(status.Signal())
-		}
-	}
-	if code == exitOK {
+	code, ended := programCode(cause)
+	if !ended || code == exitOK {
 		return nil
 	}
 	return &codeError{code: code, reason: "the program failed", silent: true}
+}
+
+// programCode is the exit code of a program that ended with an error, as a shell
+// gives it.
+func programCode(cause error) (code int, ended bool) {
+	state, ok := errors.AsType[*exec.ExitError](cause)
+	if !ok {
+		return 0, false
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), true
+	}
+	return state.ExitCode(), true
 }
 
 // raw hands keys over as they are, also those that are signals otherwise.

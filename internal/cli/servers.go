@@ -56,6 +56,9 @@ func (f *serverFlags) specs(e *env, c *config.Config) ([]mcpclient.Spec, error) 
 		return nil, &usageError{err}
 	}
 	for _, u := range f.http {
+		if u == "" {
+			return nil, &usageError{errors.New("read --mcp-http: the address is empty")}
+		}
 		all = append(all, mcpclient.Spec{Name: nameOfURL(u), URL: u, Headers: headers})
 	}
 	for _, path := range f.configs {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"os/exec"
 
 	"github.com/spf13/cobra"
 
@@ -12,10 +14,11 @@ import (
 	"github.com/ossicle/ossicle/internal/shim"
 )
 
-// serverExit ends a shim as its server ended.
-type serverExit struct{ err *shim.ExitError }
-
-func (e *serverExit) Error() string { return e.err.Error() }
+// Exit codes of shells for a command that could not be run.
+const (
+	exitNotRun   = 126
+	exitNotFound = 127
+)
 
 // shimFlags are the flags of ossicle shim.
 type shimFlags struct {
@@ -72,12 +75,26 @@ func (f *shimFlags) run(cmd *cobra.Command, e *env, args []string) (err error) {
 		o.Evidence = file
 	}
 	if f.url != "" {
-		return app.ShimHTTP(cmd.Context(), f.url, f.listen, e.shimReady, o)
+		err := app.ShimHTTP(cmd.Context(), f.url, f.listen, e.shimReady, o)
+		if errors.Is(err, shim.ErrTarget) || errors.Is(err, app.ErrNotLoopback) {
+			return &usageError{err}
+		}
+		return err
 	}
-	err = app.ShimStdio(cmd.Context(), args, e.In, e.Out, e.Err, o)
-	var exit *shim.ExitError
-	if errors.As(err, &exit) && exit.Code > 0 {
-		return &serverExit{exit}
+	return shimEnded(app.ShimStdio(cmd.Context(), args, e.In, e.Out, e.Err, o))
+}
+
+// shimEnded gives the exit code of the server, or that of a shell for one that could
+// not be started.
+func shimEnded(err error) error {
+	code, ended := programCode(err)
+	switch {
+	case ended:
+		return &codeError{code: code, reason: "the server failed", silent: true}
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return &codeError{code: exitNotFound, reason: err.Error()}
+	case errors.Is(err, fs.ErrPermission):
+		return &codeError{code: exitNotRun, reason: err.Error()}
 	}
 	return err
 }

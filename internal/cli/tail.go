@@ -84,7 +84,7 @@ func (f *tailFlags) run(ctx context.Context, e *env, address string) error {
 	}
 	for _, topic := range f.topics {
 		if _, err := feed.ParseFilter(topic); err != nil {
-			return &usageError{fmt.Errorf("--topic %q: %w", topic, err)}
+			return &usageError{fmt.Errorf("--topic %.80q: %w", topic, err)}
 		}
 	}
 	target, token, err := f.daemon.find(ctx, e, address, "")

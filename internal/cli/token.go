@@ -91,7 +91,7 @@ func (f *tokenFlags) rights() (access.Rights, error) {
 	r := access.Rights{Publish: f.write, Sessions: f.sessions, Tools: f.tools, Topics: f.uris}
 	for _, topic := range append(append([]string{}, f.read...), f.write...) {
 		if _, err := feed.ParseFilter(topic); err != nil {
-			return r, fmt.Errorf("topic %q: %w", topic, err)
+			return r, fmt.Errorf("topic %.80q: %w", topic, err)
 		}
 	}
 	for _, topic := range f.read {
@@ -217,7 +217,7 @@ func newTokenRevoke(e *env) *cobra.Command {
 			return f.with(cmd.Context(), e, false, func(tokens access.Store) error {
 				err := tokens.Revoke(cmd.Context(), args[0], access.Moment(time.Now()))
 				if errors.Is(err, access.ErrNotFound) {
-					return &usageError{fmt.Errorf("token %q: %w; see 'ossicle token list'", args[0], err)}
+					return &usageError{fmt.Errorf("token %.80q: %w; see 'ossicle token list'", args[0], err)}
 				}
 				if err != nil {
 					return err

@@ -110,7 +110,14 @@ type Server struct {
 	draining atomic.Bool
 }
 
-// New makes a server. It fails for a configuration that would let everybody in.
+// OptionsError says which of the options cannot be served with.
+type OptionsError struct{ Err error }
+
+func (e *OptionsError) Error() string { return "make HTTP server: " + e.Err.Error() }
+func (e *OptionsError) Unwrap() error { return e.Err }
+
+// New makes a server. It fails for a configuration that would let everybody in, with an
+// *OptionsError.
 func New(mcp MCP, opts *Options) (*Server, error) {
 	s := &Server{mcp: mcp, ticketed: map[string]bool{}}
 	if opts != nil {
@@ -128,7 +135,7 @@ func New(mcp MCP, opts *Options) (*Server, error) {
 	}
 	s.opts.Budget = s.opts.Budget.withDefaults()
 	if err := s.check(); err != nil {
-		return nil, fmt.Errorf("make HTTP server: %w", err)
+		return nil, &OptionsError{err}
 	}
 	s.http = &http.Server{
 		Handler:           s.handler(),

@@ -99,7 +99,7 @@ func TestSignalTools(t *testing.T) {
 		Acked: func(_ context.Context, ids []string) { acked = append(acked, ids...) },
 	})
 	for _, forged := range []string{`"sender":"b"`, `"from":"b"`, `"agent":"b"`, `"depth":0`} {
-		if text, failed := a.do("signal", `{"to":"b","content":"x",`+forged+`}`); !failed || !strings.Contains(text, "unknown") {
+		if text, failed := a.do("signal", `{"to":"b","content":"x",`+forged+`}`); !failed || !strings.Contains(text, "is no field") {
 			t.Errorf("%s was taken: %s", forged, text)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ossicle/ossicle/internal/jsonx"
 )
 
 // Tool is a tool as data.
@@ -47,7 +49,7 @@ func DecodeArgs(args json.RawMessage, v any) error {
 	}
 	err := jsonv2.Unmarshal(args, v, jsonv2.RejectUnknownMembers(true))
 	if err != nil {
-		return fmt.Errorf("read arguments: %w; see the tool's inputSchema", err)
+		return fmt.Errorf("read arguments: %s; see the tool's inputSchema", jsonx.Explain(err))
 	}
 	return nil
 }

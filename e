@@ -1,0 +1,1 @@
+timeout: failed to run command ‘ossicle’: No such file or directory
