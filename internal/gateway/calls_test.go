@@ -55,7 +55,7 @@ func (f *fleet) join(t *testing.T) *member {
 	t.Helper()
 	m := &member{mux: http.NewServeMux()}
 	m.server = httptest.NewServer(m.mux)
-	m.host = worker.NewHost(f.tokens, f.store, &worker.HostOptions{Addr: m.server.URL, Lease: 300 * time.Millisecond})
+	m.host = worker.NewHost(f.tokens, f.store, &worker.HostOptions{Addr: m.server.URL, Lease: 2 * time.Second})
 	m.calls = gateway.NewCalls(m.host, f.store, f.tokens, nil)
 	var err error
 	m.dir, err = gateway.OpenDir(t.TempDir(), nil)
