@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -224,36 +222,4 @@ func lastDeadline(rec *worker.Record) time.Time {
 		return d.Exec.Add(rec.Profile.Budgets.ReleaseGrace)
 	}
 	return d.Outer
-}
-
-// sandboxDirPrefix begins the name of a process's directory of sandboxes.
-const sandboxDirPrefix = "ossicle-sandbox-"
-
-// sandboxDir makes a directory that the user of sandboxes can pass through: when
-// we are root that is another, and a TMPDIR of our own is no place for it.
-func sandboxDir() (string, error) {
-	parent := os.TempDir()
-	if os.Geteuid() == 0 && !passable(parent) {
-		parent = "/tmp"
-	}
-	dir, err := os.MkdirTemp(parent, sandboxDirPrefix) // a socket's path must be short
-	if err != nil || os.Geteuid() != 0 {
-		return dir, err
-	}
-	return dir, os.Chmod(dir, 0o711)
-}
-
-// passable reports whether everybody can pass through a directory and all above.
-func passable(dir string) bool {
-	for {
-		info, err := os.Stat(dir)
-		if err != nil || info.Mode()&0o001 == 0 {
-			return false
-		}
-		if up := filepath.Dir(dir); up != dir {
-			dir = up
-			continue
-		}
-		return true
-	}
 }

@@ -16,7 +16,20 @@ func holdFile(path string) (release func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	return hold(f, unix.LOCK_EX)
+}
+
+// holdDir holds a directory likewise.
+func holdDir(path string) (release func(), err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return hold(f, unix.LOCK_EX)
+}
+
+func hold(f *os.File, how int) (release func(), err error) {
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = errHeld
 		}

@@ -1,0 +1,89 @@
+package app
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// sandboxDirPrefix begins the name of a process's directory of sandboxes.
+const sandboxDirPrefix = "ossicle-sandbox-"
+
+// sandboxDir makes a directory that the user of sandboxes can pass through: when
+// we are root that is another, and a TMPDIR of our own is no place for it.
+func sandboxDir() (string, error) {
+	parent := os.TempDir()
+	if os.Geteuid() == 0 && !passable(parent) {
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, sandboxDirPrefix) // a socket's path must be short
+	if err != nil || os.Geteuid() != 0 {
+		return dir, err
+	}
+	return dir, os.Chmod(dir, 0o711)
+}
+
+// passable reports whether everybody can pass through a directory and all above.
+func passable(dir string) bool {
+	for {
+		info, err := os.Stat(dir)
+		if err != nil || info.Mode()&0o001 == 0 {
+			return false
+		}
+		if up := filepath.Dir(dir); up != dir {
+			dir = up
+			continue
+		}
+		return true
+	}
+}
+
+const (
+	// leftAge is how old a directory must be to have been left behind: a process that
+	// makes one does not hold it yet.
+	leftAge = time.Minute
+	// leftMost bounds the directories that one process removes at its start.
+	leftMost = 64
+)
+
+// sweepSandboxDirs removes the directories beside ours that processes left behind
+// which were killed. Who lives holds his; who is older than that custom listens.
+func sweepSandboxDirs(ours string) {
+	parent, err := os.Open(filepath.Dir(ours))
+	if err != nil {
+		return // they are only in the way
+	}
+	defer func() { _ = parent.Close() }()
+	names, _ := parent.Readdirnames(-1)
+	removed := 0
+	for _, name := range names {
+		dir := filepath.Join(filepath.Dir(ours), name)
+		if !strings.HasPrefix(name, sandboxDirPrefix) || dir == ours || !leftBehind(dir) {
+			continue
+		}
+		removeLeft(dir)
+		if removed++; removed == leftMost {
+			return
+		}
+	}
+}
+
+// leftBehind reports whether nobody uses a directory of sandboxes any more.
+func leftBehind(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || !ours(info) || time.Since(info.ModTime()) < leftAge {
+		return false
+	}
+	release, err := holdDir(dir)
+	if err != nil {
+		return false
+	}
+	defer release()
+	conn, err := net.DialTimeout("unix", filepath.Join(dir, gatewaySocket), time.Second)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
+}

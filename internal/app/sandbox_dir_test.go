@@ -1,0 +1,87 @@
+//go:build linux
+
+package app
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+)
+
+// What killed processes left beside our directory goes at the next start; who
+// lives, or has just begun, keeps his, and so does whatever has another name.
+func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
+	t.Parallel()
+	parent, err := os.MkdirTemp("", "left") //nolint:usetesting // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	place := func(name string) string { return filepath.Join(parent, name) }
+	old := time.Now().Add(-2 * leftAge)
+	left, held, listening, fresh, other := place(sandboxDirPrefix+"1"), place(sandboxDirPrefix+"2"), place(sandboxDirPrefix+"3"), place(sandboxDirPrefix+"4"), place("notes")
+	for _, dir := range []string{left, held, listening, fresh, other} {
+		if err := os.MkdirAll(filepath.Join(dir, "boxes-light", "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release, err := holdDir(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(listening, gatewaySocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(left, gatewaySocket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.(*net.UnixListener).SetUnlinkOnClose(false) // as after a kill
+	_ = dead.Close()
+	for _, dir := range []string{left, held, listening, other} {
+		if err := os.Chtimes(dir, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(dir string) bool {
+		_, err := os.Stat(dir)
+		return err == nil
+	}
+	own := place(sandboxDirPrefix + "own")
+	sweepSandboxDirs(own)
+	if there(left) || !there(held) || !there(listening) || !there(fresh) || !there(other) {
+		t.Errorf("left %v, held %v, listening %v, fresh %v, other %v", there(left), there(held), there(listening), there(fresh), there(other))
+	}
+	release()
+	_ = l.Close()
+	if err := os.Chtimes(listening, old, old); err != nil { // its socket has just gone
+		t.Fatal(err)
+	}
+	sweepSandboxDirs(own)
+	if there(held) || there(listening) || !there(fresh) {
+		t.Errorf("held %v, listening %v, fresh %v", there(held), there(listening), there(fresh))
+	}
+}
+
+// A gateway holds its directory for as long as it is open.
+func TestTheGatewayHoldsItsDirectory(t *testing.T) {
+	t.Parallel()
+	g, err := OpenGateway(t.Context(), config.Default(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holdDir(g.dir); err == nil {
+		t.Error("its directory is free")
+	}
+	if err := g.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(g.dir); err == nil {
+		t.Error("its directory stays")
+	}
+}
