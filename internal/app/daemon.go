@@ -23,6 +23,7 @@ import (
 	"github.com/ossicle/ossicle/internal/feedserver"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/telemetry"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -163,6 +164,9 @@ func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error
 		return nil, errors.Join(err, d.abandon(ctx))
 	}
 	d.routes = append(d.routes, d.page.routes()...)
+	if o.Feed != nil && o.Feed.telemetry != nil {
+		o.Feed.telemetry.Page(func() telemetry.Page { return telemetry.Page(d.page.live.Stats()) })
+	}
 	return d, nil
 }
 
