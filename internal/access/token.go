@@ -47,10 +47,15 @@ type Token struct {
 	Created, Expires, Revoked time.Time
 }
 
+// KeepEnded is how long the record of a token is kept that was revoked or has
+// expired, so that it can still be looked up whose it was.
+const KeepEnded = 90 * 24 * time.Hour
+
 // Store keeps the records of tokens. It is safe for concurrent use, also by
 // several processes. accesstest.RunStore is its contract as tests.
 type Store interface {
-	// Add keeps a new record. Errors: ErrExists.
+	// Add keeps a new record, and removes those of tokens that had ended KeepEnded
+	// before this one was made. Errors: ErrExists.
 	Add(ctx context.Context, t Token) error
 	// List returns all records, expired and revoked ones too, by Created and ID.
 	List(ctx context.Context) ([]Token, error)

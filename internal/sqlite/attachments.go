@@ -7,6 +7,11 @@ import (
 	"github.com/ossicle/ossicle/internal/ledger"
 )
 
+// KeepReports bounds the attachment reports of a file: twice the sessions, since one
+// may have a report before it is saved. Of more, those that were last written longest
+// ago go.
+const KeepReports = 2 * DefaultSessions
+
 // Attachments is the ledger.Store of a file.
 type Attachments struct{ db *DB }
 
@@ -18,8 +23,11 @@ func (db *DB) Attachments() *Attachments { return &Attachments{db} }
 // SaveReport implements ledger.Store.
 func (s *Attachments) SaveReport(ctx context.Context, session string, report []byte) error {
 	err := s.db.write(ctx, func(t *tx) error {
-		_, err := t.exec(`INSERT INTO attachment_report (session, report) VALUES (?, ?) ON CONFLICT (session) DO UPDATE SET report = excluded.report`,
-			session, string(report))
+		_, err := t.exec(`INSERT INTO attachment_report (session, report, touched) VALUES (?, ?, (SELECT coalesce(max(touched), 0) + 1 FROM attachment_report))
+			ON CONFLICT (session) DO UPDATE SET report = excluded.report, touched = excluded.touched`, session, string(report))
+		if err == nil {
+			_, err = t.exec(`DELETE FROM attachment_report WHERE session IN (SELECT session FROM attachment_report ORDER BY touched DESC LIMIT -1 OFFSET ?)`, KeepReports)
+		}
 		return err
 	})
 	if err != nil {

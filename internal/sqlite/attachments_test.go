@@ -2,10 +2,12 @@ package sqlite
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,5 +71,64 @@ func TestAttachmentReports(t *testing.T) {
 	}
 	if b, err := db.Attachments().LoadReport(t.Context(), "b"); b == nil || err != nil {
 		t.Errorf("%s, %v", b, err)
+	}
+}
+
+// Of more reports than are kept the one goes that was written longest ago, in a file
+// of before, too.
+func TestReportsAreBounded(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "x.db")
+	old := fstest.MapFS{}
+	for n := 1; n <= 8; n++ {
+		names, err := fs.Glob(migrations, fmt.Sprintf("migrations/%05d_*.sql", n))
+		if err != nil || len(names) != 1 {
+			t.Fatal(names, err)
+		}
+		text, err := fs.ReadFile(migrations, names[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		old[names[0]] = &fstest.MapFile{Data: text}
+	}
+	before, err := openSchema(t.Context(), path, nil, old, "migrations")
+	if err == nil {
+		_, err = before.writer.db.ExecContext(t.Context(), `INSERT INTO attachment_report (session, report) VALUES ('before', '{}')`)
+	}
+	if err == nil {
+		err = before.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := open(t, path, nil).Attachments()
+	save := func(session string) {
+		t.Helper()
+		if err := store.SaveReport(t.Context(), session, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(session string) bool {
+		t.Helper()
+		report, err := store.LoadReport(t.Context(), session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return report != nil
+	}
+	for i := range KeepReports - 1 {
+		save(fmt.Sprint("s", i))
+	}
+	if !there("before") {
+		t.Error("one went too early")
+	}
+	save("s0") // again
+	save("new")
+	if there("before") || !there("s0") || !there("s1") {
+		t.Errorf("not the oldest went: %v, %v, %v", there("before"), there("s0"), there("s1"))
+	}
+	save("newer")
+	if there("s1") || !there("s0") || !there("newer") {
+		t.Errorf("not the oldest went: %v, %v", there("s1"), there("s0"))
 	}
 }

@@ -30,6 +30,9 @@ func (s *Tokens) Add(ctx context.Context, tok access.Token) error {
 		if err == nil && added == 0 {
 			err = access.ErrExists
 		}
+		if err == nil {
+			_, err = t.exec(`DELETE FROM token WHERE min(coalesce(revoked, expires), coalesce(expires, revoked)) < ?`, tok.Created.Add(-access.KeepEnded).UnixMilli())
+		}
 		return err
 	})
 	return wrapToken("add token", err)

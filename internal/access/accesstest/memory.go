@@ -39,6 +39,10 @@ func (s *Store) Add(_ context.Context, t access.Token) error {
 	if slices.ContainsFunc(s.tokens, func(o access.Token) bool { return o.ID == t.ID || o.Hash == t.Hash }) {
 		return access.ErrExists
 	}
+	before := t.Created.Add(-access.KeepEnded)
+	s.tokens = slices.DeleteFunc(s.tokens, func(o access.Token) bool {
+		return !o.Revoked.IsZero() && o.Revoked.Before(before) || !o.Expires.IsZero() && o.Expires.Before(before)
+	})
 	s.tokens = append(s.tokens, t)
 	return nil
 }

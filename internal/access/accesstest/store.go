@@ -91,6 +91,32 @@ func RunStore(t *testing.T, open func(t *testing.T) func() access.Store) { // F-
 		must(t, err)
 		same(t, want, list)
 	})
+	t.Run("EndedOnesGo", func(t *testing.T) {
+		store := open(t)()
+		now := access.Moment(time.Now())
+		long, late := now.Add(-access.KeepEnded-time.Millisecond), now.Add(-access.KeepEnded)
+		var want []access.Token
+		for i, c := range []struct {
+			expires, revoked time.Time
+			stays            bool
+		}{
+			{stays: true}, {expires: long}, {revoked: long}, {expires: late, stays: true}, {revoked: late, stays: true},
+			{expires: now.Add(time.Hour), revoked: long}, {expires: long, revoked: now}, {expires: now.Add(time.Hour), stays: true},
+		} {
+			tok := make1(t, fmt.Sprint(i), access.Rights{}, time.Time{})
+			tok.ID, tok.Created, tok.Expires, tok.Revoked = fmt.Sprint("t", i), now.Add(-2*access.KeepEnded), c.expires, c.revoked
+			must(t, store.Add(t.Context(), tok))
+			if c.stays {
+				want = append(want, tok)
+			}
+		}
+		last := make1(t, "last", access.Rights{}, time.Time{})
+		last.Created = now
+		must(t, store.Add(t.Context(), last))
+		list, err := store.List(t.Context())
+		must(t, err)
+		same(t, append(want, last), list)
+	})
 	t.Run("ManyAtOnce", func(t *testing.T) {
 		again := open(t)
 		var wg sync.WaitGroup
