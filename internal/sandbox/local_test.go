@@ -331,19 +331,21 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// A command that uses up the sandbox's processes, and goes on, leaves the worker
+// Commands that use up the sandbox's processes, and go on, leave the worker
 // the threads that it needs: other commands may fail, the worker does not.
 func TestProcessesUsedUp(t *testing.T) {
 	each(t, func(t *testing.T, tier sandbox.Tier) {
 		s := open(t, tier, sandbox.LocalOptions{Processes: 64}).start(t)
-		full := background(t, s, "for i in $(seq 200); do sleep 20 & done 2>/dev/null; wait")
+		const up = "for i in $(seq 200); do sleep 20 & done 2>/dev/null; wait"
+		one, two := background(t, s, up), background(t, s, up)
 		time.Sleep(500 * time.Millisecond) // it begins to fail within that, or the test proves less
 		for range 15 {
 			if _, err := s.CallTool(within(t), "exec", jsontext.Value(`{"command":"exec sleep 1","background":true}`), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
-		kill(t, s, full)
+		kill(t, s, one)
+		kill(t, s, two)
 		if got := run(t, s, "echo alive", 20000); !strings.HasPrefix(got, "alive\n") {
 			t.Errorf("%s", got)
 		}

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ossicle/ossicle/worker/tools"
 )
@@ -16,7 +17,7 @@ import (
 func ShellOptions(t Tier, workspace, temp string, limits Limits) (tools.Options, error) {
 	switch t {
 	case Bubblewrap:
-		return tools.Options{Wrap: append(wrap(), limits.wrap()...)}, nil
+		return tools.Options{Wrap: slices.Concat(limits.together(), wrap(), limits.wrap())}, nil
 	case Landlock:
 		return landlocked(workspace, temp, limits)
 	case Plain:
@@ -43,6 +44,17 @@ func (l Limits) wrap() []string {
 		return nil
 	}
 	return append(args, "--")
+}
+
+// together bounds the processes of all commands, for those that follow, in a user
+// namespace of its own, bound each alone: the kernel holds what is counted outside of
+// a namespace to the limit of whoever made it. There the worker's threads count, too;
+// some of the spare ones are for that, the others are left when commands have theirs.
+func (l Limits) together() []string {
+	if l.Processes <= 0 {
+		return nil
+	}
+	return []string{"prlimit", fmt.Sprintf("--nproc=%d", l.Processes+spare/2), "--"}
 }
 
 func landlocked(workspace, temp string, limits Limits) (tools.Options, error) {
