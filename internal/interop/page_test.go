@@ -97,7 +97,7 @@ func TestPage(t *testing.T) {
 			t.Error(line)
 		}
 	}
-	if err := run.p.Wait(); err != nil || passed < 16 {
+	if err := run.p.Wait(); err != nil || passed < 18 {
 		t.Errorf("%d cases passed, %v: %s", passed, err, run.output())
 	}
 }

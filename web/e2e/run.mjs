@@ -7,6 +7,7 @@ import { chat, life, terminal } from "./chat.mjs";
 import { again, entry, limited } from "./entry.mjs";
 import { actions, apart, drawer, popover, rows } from "./plug.mjs";
 import { every } from "./scenes.mjs";
+import { cutOff, trouble } from "./trouble.mjs";
 import { feed, signals, watch, workers } from "./views.mjs";
 
 const canary = process.env.OSSICLE_CANARY;
@@ -17,12 +18,12 @@ async function ask(word) {
   return (await lines.next()).value;
 }
 
-// Two at a time, since a browser mostly waits; the last one is alone.
+// Two at a time, since a browser mostly waits; the last ones are alone.
 const chains = [
   { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, terminal, life },
-  { feed, signals, limited, watch, workers, every },
+  { feed, signals, limited, watch, workers, trouble, every },
 ];
-const alone = { again };
+const alone = { again, cutOff };
 
 const browser = await launch();
 const only = (process.env.OSSICLE_CASES ?? "").split(",").filter(Boolean); // all without it

@@ -122,7 +122,7 @@ export async function workers() {
   await api("POST", "/v1/sandboxes", { id: "box-2", wait: true });
   const row = (id) => page.locator(".item").filter({ has: page.getByRole("heading", { name: id }) });
   await row("box-1").getByText("Running", { exact: true }).waitFor();
-  assert.match(await row("box-1").innerText(), /Worked\s+\d+ s of/);
+  await until("its clock", async () => /Worker up\s+\d+ s of/.test(await row("box-1").innerText()));
   await fits(page, "workers");
   await accessible(page, "workers");
   await row("box-1").getByRole("button", { name: "Release…" }).click();
@@ -131,7 +131,8 @@ export async function workers() {
   await row("box-1").getByText(/explicit/).first().waitFor();
   await row("box-2").getByRole("button", { name: "Kill…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Kill it" }).click();
-  await row("box-2").getByText(/^(Failed|Released)$/).waitFor();
+  await row("box-2").getByText("Killed", { exact: true }).waitFor();
+  assert.equal(await row("box-2").getByText(/Failed|sandbox_exited/).count(), 0);
   assert.equal(await row("box-2").getByRole("button", { name: "Kill…" }).count(), 0);
   await close(page, "status of 400"); // of the name that is none
 }

@@ -67,8 +67,9 @@ const states: Record<string, { label: string; tone: SandboxTone }> = {
   failed: { label: "Failed", tone: "red" },
 };
 
-/** A state in words; one that is not known is shown as it is. */
-export function sandboxWords(state: string): { label: string; tone: SandboxTone } {
+/** A state in words; one that is not known is shown as it is. Killed is what somebody wanted: no fault. */
+export function sandboxWords({ state, failure }: Sandbox): { label: string; tone: SandboxTone } {
+  if (failure === "killed") return { label: "Killed", tone: "grey" };
   return Object.hasOwn(states, state) ? (states[state] as { label: string; tone: SandboxTone }) : { label: state, tone: "grey" };
 }
 

@@ -35,15 +35,19 @@ test("what is said streams, and moves into the transcript without a double", () 
   expect(s.now.text).toBe("");
 });
 
-test("a reload in the midst of a start knows since when", () => {
-  const starting = info("one", { state: "starting" });
-  expect(start({ session: starting, history: report("one", "a", at) }).since).toBe(at);
-  expect(room.pushes(start({ session: starting }), [mcp("one", report("one", "a", at))]).since).toBe(at);
-  const failed = report("one", "a", at);
-  failed.attempts![0]!.session_error = { occurred_at: at };
-  // The start before this one tells nothing.
-  expect(start({ session: starting, history: failed }).since).toBe("");
-  expect(start({ history: report("one", "a", at) }).since).toBe("");
+test("what goes on has a time from its first moment, a reload or not, and none when it is over", () => {
+  const later = "2026-11-30T06:01:00Z";
+  const starting = info("one", { state: "starting", since: at });
+  let s = start({ session: starting });
+  expect(s.since).toBe(at);
+  s = room.pushes(start(), [{ action: "session.changed", data: { session: starting } }]);
+  expect(s.since).toBe(at);
+  s = room.pushes(s, [update("agent.starting", { time: later })]);
+  expect(s.since).toBe(at);
+  s = room.pushes(s, [update("run.started", { run: "r", time: later })]);
+  expect(s.since).toBe(later);
+  s = room.pushes(s, [{ action: "session.changed", data: { session: info("one") } }]);
+  expect(s.since).toBe("");
 });
 
 test("where the daemon says what is left of a message, that counts", () => {

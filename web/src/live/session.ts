@@ -1,5 +1,5 @@
 import type { Report } from "./report";
-import { currentAttempt, fresher, ofSession } from "./report";
+import { fresher, ofSession } from "./report";
 import type { Room } from "./room";
 import type { Entry, InboxStatus, Maybe, PlanEntry, Question, SessionInfo, ToolCall, Update, WatchStatus } from "./wire";
 
@@ -22,7 +22,7 @@ export interface SessionState {
   readonly asked: readonly Question[];
   /** What was said last of a start, in words. */
   readonly doing: string;
-  /** Since when the run, or the start, is under way. */
+  /** Since when what goes on is under way. */
   readonly since: string;
   readonly contextUsed?: number;
   readonly contextSize?: number;
@@ -76,7 +76,7 @@ function snapshot(id: string, old: SessionState, s: Snapshot): SessionState {
     now: { run: live?.run ?? "", text: live?.text ?? "", thought: live?.thought ?? "", tools: live?.tools ?? [], plan: live?.plan ?? [] },
     asked: s.session?.asked ?? [],
     doing: "",
-    since: sinceOf(entries.entries, s.session, read),
+    since: s.session?.since ?? "",
     contextUsed: old.contextUsed,
     contextSize: old.contextSize,
   };
@@ -92,17 +92,6 @@ function joined(old: SessionState, entries: readonly Entry[], first: boolean): {
   if (start === undefined || last === undefined || start > last + 1 || (entries.at(-1)?.seq ?? 0) < last) return { entries, first };
   const before = old.entries.filter((e) => e.seq < start);
   return before.length ? { entries: [...before, ...entries], first: old.first } : { entries, first };
-}
-
-function sinceOf(entries: readonly Entry[], s: Maybe<SessionInfo>, report: Maybe<Report>): string {
-  if (s?.run) return entries.findLast((e) => e.kind === "run_start" && e.run === s.run)?.time ?? startOf(s, report);
-  return startOf(s, report);
-}
-
-/** Since when an agent starts, which the report of a start that is not over yet knows. */
-function startOf(s: Maybe<SessionInfo>, report: Maybe<Report>): string {
-  const attempt = s?.state === "starting" ? currentAttempt(report) : undefined;
-  return attempt && !attempt.agent_ended_at && !attempt.session_error && !attempt.session_accepted_at ? attempt.started_at : "";
 }
 
 /** A state under change: lists are copied once for a batch of pushes. */
@@ -179,7 +168,6 @@ function push(id: string, d: Draft, action: string, data: unknown): Draft {
       // What comes live counts over what is held unless that is strictly newer.
       if (of === id && history && ofSession(history, id)) {
         d.set({ report: fresher(history, d.s.report) });
-        d.set({ since: d.s.since || startOf(d.s.info, d.s.report) });
       }
       break;
     }
@@ -190,7 +178,7 @@ function push(id: string, d: Draft, action: string, data: unknown): Draft {
 function changed(d: Draft, info: SessionInfo): void {
   const old = d.s.info;
   const merged: SessionInfo = { ...info, watches: info.watches ?? old?.watches, inbox: info.inbox ?? old?.inbox };
-  const change: { -readonly [K in keyof SessionState]?: SessionState[K] } = { info: merged };
+  const change: { -readonly [K in keyof SessionState]?: SessionState[K] } = { info: merged, since: info.since ?? "" };
   if (info.asked) change.asked = info.asked;
   else if (info.questions === undefined || info.questions === 0) change.asked = [];
   if (!info.run && info.state !== "starting") change.doing = "";

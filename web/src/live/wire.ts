@@ -88,9 +88,19 @@ export interface Question {
   until?: string;
 }
 
+/** What is wrong with a session, in words that are safe to show. */
+export interface Trouble {
+  kind: string;
+  text: string;
+  since?: string;
+}
+
 export interface SessionInfo {
   meta: Meta;
   state: string;
+  /** When the state began, of one that does not last. */
+  since?: string;
+  trouble?: Maybe<Trouble>;
   run?: string;
   inputs: number;
   notices: number;
@@ -127,6 +137,7 @@ export interface Entry {
   delivered?: boolean;
   suppressed?: boolean;
   error?: string;
+  cause?: string;
 }
 
 export interface PlanEntry {

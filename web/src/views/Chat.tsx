@@ -9,6 +9,7 @@ import { ChatToolbar } from "./ChatToolbar";
 import { Composer } from "./Composer";
 import { isTerminal } from "./engine";
 import { Transcript } from "./Transcript";
+import { TroubleNote } from "./TroubleNote";
 
 const TerminalPane = lazy(() => import("./TerminalPane").then((m) => ({ default: m.TerminalPane })));
 
@@ -38,6 +39,7 @@ export function Chat({ id }: { id: string }) {
     <div className="chat">
       <ChatToolbar id={id} info={info} view={view} />
       {view.phase !== "live" && <PhaseNote view={view} topic={topic} what="this session" />}
+      <TroubleNote info={info} />
       {terminal ? (
         <Suspense fallback={<p className="note" role="status">Loading the terminal…</p>}>
           <TerminalPane id={id} running={info?.running ?? false} />

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { View } from "../live/room";
 import type { SessionState } from "../live/session";
-import { stateWords } from "../live/sessions";
+import { stateTones, stateWords } from "../live/sessions";
 import type { SessionInfo } from "../live/wire";
 import { path } from "../live/api";
 import { usePage } from "../page";
@@ -15,8 +15,6 @@ import { SessionMenu } from "./SessionMenu";
 
 type Asking = "reset" | "stop" | "remove" | null;
 
-const tones = { busy: "blue", idle: "grey", ended: "grey", asks: "amber" } as const;
-
 export function ChatToolbar({ id, info, view }: { id: string; info: SessionInfo | null; view: View<SessionState> }) {
   const { api } = usePage();
   const [asking, setAsking] = useState<Asking>(null);
@@ -24,7 +22,7 @@ export function ChatToolbar({ id, info, view }: { id: string; info: SessionInfo 
   const watches = info?.watches?.length ?? 0;
   // Beside the name where there is room for it, below it where there is not.
   const badge = state && (
-    <Badge tone={tones[state.tone]} plain={state.tone === "ended"}>
+    <Badge tone={stateTones[state.tone]} plain={state.tone === "ended"}>
       {state.label}
     </Badge>
   );

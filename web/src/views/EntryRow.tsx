@@ -108,9 +108,9 @@ export const EntryRow = memo(function EntryRow({ entry: e, open, onOpen, cut }: 
       }
       return <Line>{startWords(e)} · <Clock at={e.time} /></Line>;
     case "run_end":
-      return e.error && !/the run was cancelled$/.test(e.error) ? (
+      return failed(e) ? (
         <div className="entry system red" role="note">
-          The turn failed: {e.error} · <Clock at={e.time} />
+          {failed(e)} · <Clock at={e.time} />
         </div>
       ) : (
         <Line>{endWords(e)} · <Clock at={e.time} /></Line>
@@ -175,8 +175,10 @@ function agentWords(e: Entry): string {
   switch (e.title) {
     case "started":
       return `The agent started${e.text ? `: ${e.text}` : ""}`;
+    case "unavailable":
+      return `The agent could not be started${because(e)}`;
     case "exited":
-      return `The agent ended${e.error ? `: ${e.error}` : ""}`;
+      return `The agent ended${because(e)}`;
     case "reset":
       return "The context was reset: what came before is forgotten";
   }
@@ -190,6 +192,30 @@ const stops: Record<string, string> = {
   max_turn_requests: "Ended: too many rounds",
   refusal: "The agent refused",
 };
+
+/** An error behind a sentence that says what it begins with. */
+function because(e: Entry): string {
+  const why = (e.error ?? "").replace(/^start agent: /, "").replace(/^run agent: it exited(: )?/, "");
+  return why && `: ${why}`;
+}
+
+/** How a turn broke; nothing if somebody wanted its end. */
+function failed(e: Entry): string {
+  switch (e.cause) {
+    case "cancelled":
+    case "reset":
+      return "";
+    case "cut_off":
+      return "This turn was cut off: ossicle went away in its midst";
+    case "unavailable":
+      return `The turn failed: the agent could not be started${because(e)}`;
+    case "exited":
+      return `The turn failed: the agent ended in its midst${because(e)}`;
+    case "stopped":
+      return "This turn was cut off: the session was stopped in its midst";
+  }
+  return e.error && !/the run was cancelled$/.test(e.error) ? `The turn failed: ${e.error}` : "";
+}
 
 function endWords(e: Entry): string {
   if (e.error) return "Cancelled";

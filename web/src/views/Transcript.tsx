@@ -17,8 +17,9 @@ const nearEnd = 48;
 
 /** What was said and done, of which only what is in sight is drawn. */
 export function Transcript({ id, state, loading }: { id: string; state: SessionState; loading: boolean }) {
-  const running = state.info?.running ?? true;
-  const cut = useMemo(() => cutOff(state.entries, running), [state.entries, running]);
+  // The daemon knows whether the last turn may still run, somewhere else too.
+  const mayRun = (state.info?.running ?? true) || state.info?.trouble?.kind !== "turn_cut_off";
+  const cut = useMemo(() => cutOff(state.entries, mayRun), [state.entries, mayRun]);
   const entries = useMemo(() => state.entries.filter((e) => shown(e) || cut.has(e.seq)), [state.entries, cut]);
   const scroller = useRef<HTMLDivElement>(null);
   const atEnd = useRef(true);

@@ -10,7 +10,7 @@ import { Badge } from "../ui/Badge";
 import { Block } from "../ui/Block";
 import { Button } from "../ui/Button";
 import { Confirm } from "../ui/Confirm";
-import { Time } from "../ui/Time";
+import { Elapsed, Time } from "../ui/Time";
 
 /** One sandbox: how it is, what its clocks say, and why it ended. */
 export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
@@ -18,15 +18,15 @@ export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
   const [asking, setAsking] = useState<"release" | "kill" | null>(null);
   // The age is that of the moment at which the row was told.
   const heard = useMemo(() => (s.heartbeat_age_seconds === undefined ? undefined : new Date(Date.now() - s.heartbeat_age_seconds * 1000).toISOString()), [s]);
-  const words = sandboxWords(s.state);
-  const why = [s.failure ?? s.release, s.detail].filter(Boolean).join(": ");
+  const words = sandboxWords(s);
+  const why = [s.failure === "killed" ? undefined : (s.failure ?? s.release), s.detail].filter(Boolean).join(": ");
   return (
     <div className="item stack tight">
       <div className="row spread flow">
         <h2 className="wrap">{s.id}</h2>
         <Badge tone={words.tone}>{words.label}</Badge>
       </div>
-      <dl className="facts">
+      <dl className="facts aligned">
         <Fact name="Profile">{[s.profile, s.driver, s.tier].filter(Boolean).join(" · ")}</Fact>
         {s.agent && (
           <Fact name="For">
@@ -38,8 +38,14 @@ export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
         </Fact>
         {!ended(s) && (
           <>
-            <Clock name="Idle" seconds={s.idle_seconds} budget={s.idle_budget_seconds} />
-            <Clock name="Worked" seconds={s.exec_seconds} budget={s.exec_budget_seconds} />
+            {/* Before the first one nothing is known of its clocks. */}
+            {heard && <Clock name="Idle" seconds={s.idle_seconds} budget={s.idle_budget_seconds} />}
+            {heard && s.exec_seconds !== undefined && (
+              <Fact name="Worker up">
+                <Elapsed since={new Date(Date.parse(heard) - s.exec_seconds * 1000).toISOString()} />
+                {s.exec_budget_seconds ? <span className="muted"> of {duration(s.exec_budget_seconds * 1000)}</span> : null}
+              </Fact>
+            )}
             {heard && (
               <Fact name="Last sign of life">
                 <Time at={heard} />
@@ -59,7 +65,7 @@ export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
       </details>
       {!ended(s) && (
         <div className="buttons">
-          <Button onClick={() => setAsking("release")}>Release…</Button>
+          {s.state !== "releasing" && <Button onClick={() => setAsking("release")}>Release…</Button>}
           <Button kind="danger" onClick={() => setAsking("kill")}>
             Kill…
           </Button>

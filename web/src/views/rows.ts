@@ -11,10 +11,10 @@ export function shown(e: Entry): boolean {
  * Turns that nobody ended: the daemon or the machine went away in their midst. One that
  * may still run is none of them.
  */
-export function cutOff(entries: readonly Entry[], running: boolean): ReadonlySet<number> {
+export function cutOff(entries: readonly Entry[], mayRun: boolean): ReadonlySet<number> {
   const ended = new Set(entries.filter((e) => e.kind === "run_end").map((e) => e.run));
   const starts = entries.filter((e) => e.kind === "run_start");
-  return new Set(starts.filter((e, i) => !ended.has(e.run) && (!running || i < starts.length - 1)).map((e) => e.seq));
+  return new Set(starts.filter((e, i) => !ended.has(e.run) && (!mayRun || i < starts.length - 1)).map((e) => e.seq));
 }
 
 /** A number to go by before a row has been measured. */
