@@ -125,11 +125,11 @@ func faultLoop(t *testing.T, n int, spec Spec, kinds []fault) {
 		t.Error(err)
 	}
 	// What ends by itself, as a guard of processes does, takes a moment.
-	for deadline := time.Now().Add(hang); (openFDs(t) > fds || len(childPIDs(t)) > len(children)) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(hang); (len(openFDs(t)) > len(fds) || len(childPIDs(t)) > len(children)) && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if now := openFDs(t); now > fds {
-		t.Errorf("%d descriptors, %d before", now, fds)
+	if now := openFDs(t); len(now) > len(fds) {
+		t.Errorf("descriptors %q, before %q", now, fds)
 	}
 	if now := childPIDs(t); len(now) > len(children) {
 		t.Errorf("children %v, before %v", now, children)
@@ -167,13 +167,21 @@ func recovered(t *testing.T, s *Server, e **ear, uri string) (failed int) {
 	return 0
 }
 
-func openFDs(t *testing.T) int {
+// openFDs are the descriptors of this process, by what they lead to, but for those
+// that the runtime makes when it needs them first.
+func openFDs(t *testing.T) (all []string) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Skip("no /proc here")
 	}
-	return len(list)
+	for _, fd := range list {
+		to, _ := os.Readlink("/proc/self/fd/" + fd.Name())
+		if !strings.HasPrefix(to, "anon_inode:[event") {
+			all = append(all, fd.Name()+" "+to)
+		}
+	}
+	return all
 }
 
 func childPIDs(t *testing.T) []string {
