@@ -9,7 +9,11 @@ export async function entry(browser) {
   await page.goto(url);
   await page.getByLabel("Token or link").fill("wrong");
   await fits(page, "the question for a token");
-  await accessible(page, "the question for a token");
+  for (const colorScheme of ["dark", "light"]) {
+    await page.emulateMedia({ colorScheme });
+    await accessible(page, `the question for a token, ${colorScheme}`);
+    await picture(page, `token-${colorScheme}`);
+  }
   await page.getByRole("button", { name: "Open" }).click();
   await page.getByText("The daemon did not take the token").waitFor();
   await page.getByLabel("Token or link").fill(`${url}/#token=${token}`);
@@ -94,7 +98,8 @@ export async function again(_browser, ask) {
   await ask("start");
   await other.getByText(/This session does not run/).waitFor();
   assert.equal(await other.getByRole("heading", { name: "The daemon is away" }).count(), 0);
-  await close(other, "WebSocket", "ERR_CONNECTION_REFUSED", "Failed to load resource", "Failed to fetch dynamically imported module", "Unable to preload CSS");
+  // The last one is from axe, which asks for the style sheets itself.
+  await close(other, "WebSocket", "ERR_CONNECTION_REFUSED", "Failed to load resource", "Failed to fetch dynamically imported module", "Unable to preload CSS", "load preload assets");
   await page.getByText("Live", { exact: true }).first().waitFor();
   await page.getByText("you said before").first().waitFor();
   await page.getByText(/This session does not run/).waitFor();

@@ -18,10 +18,24 @@ async function ask(word) {
   return (await lines.next()).value;
 }
 
+// A signal lies in the inbox of the agent that chat talks to, which would hear it in
+// the midst of that.
+const { promise: chatted, done: hasChatted } = later();
+const afterChat = (test) => async (...args) => {
+  if (wanted("chat")) await chatted;
+  await test(...args);
+};
+
+function later() {
+  let done;
+  const promise = new Promise((resolve) => (done = resolve));
+  return { promise, done };
+}
+
 // Two at a time, since a browser mostly waits; the last ones are alone.
 const chains = [
-  { entry, chat, popover, drawer, rows, actions: () => actions(canary), apart, terminal, life },
-  { feed, signals, limited, watch, workers, trouble, every },
+  { entry, chat: (...args) => chat(...args).finally(hasChatted), popover, drawer, rows, actions: () => actions(canary), apart, terminal, life },
+  { feed, limited, watch, signals: afterChat(signals), workers, trouble, every },
 ];
 const alone = { again, cutOff };
 
@@ -29,9 +43,13 @@ const browser = await launch();
 const only = (process.env.OSSICLE_CASES ?? "").split(",").filter(Boolean); // all without it
 let failed = false;
 
+function wanted(name) {
+  return only.length === 0 || only.includes(name);
+}
+
 async function run(tests) {
   for (const [name, test] of Object.entries(tests)) {
-    if (only.length && !only.includes(name)) continue;
+    if (!wanted(name)) continue;
     const start = Date.now();
     try {
       await test(browser, ask);

@@ -24,7 +24,7 @@ export function PhaseNote({ view, topic, what }: { view: View<unknown>; topic: s
   }
   if (view.phase === "stale") {
     return (
-      <p className="note amber" role="status">
+      <p className="note amber stale" role="status">
         Not live: what you see is from before the connection was lost. It goes on by itself once the daemon is back.
       </p>
     );
