@@ -8,8 +8,8 @@ import (
 )
 
 // Log returns the signals with greater sequences than after, whoever has sent them,
-// in order and without a gap: the last ones, at most so many. It is for whoever may
-// see the whole session, and marks nothing.
+// in order and without a gap but for what is not kept any more: the last ones, at most
+// so many. It is for whoever may see the whole session, and marks nothing.
 func (s *Session) Log(ctx context.Context, after int64, last int) ([]Signal, error) {
 	head, err := s.head(ctx)
 	if err != nil {

@@ -199,7 +199,10 @@ func (x *Collaboration) begin(ctx context.Context, id string) (s *mailbox.Sessio
 			err = errors.Join(err, x.down.run(context.WithoutCancel(ctx)))
 		}
 	}()
-	if err := os.MkdirAll(filepath.Join(x.dir, identityDir), 0o700); err != nil {
+	if _, err := os.Stat(x.dir); errors.Is(err, fs.ErrNotExist) {
+		x.all.RemoveUnused(ctx, time.Now()) // who adds one takes away, too
+	}
+	if err := x.lock(); err != nil {
 		return nil, fmt.Errorf("open session %s: %w", id, err)
 	}
 	store, bus, err := x.all.backend(ctx, x, id)

@@ -6,4 +6,6 @@ package app
 // one id, the store then knows no difference.
 func holdFile(string) (release func(), err error) { return func() {}, nil }
 
+func shareFile(string) (release func(), err error) { return func() {}, nil }
+
 func holdDir(string) (release func(), err error) { return func() {}, nil }

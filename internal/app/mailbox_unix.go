@@ -19,7 +19,17 @@ func holdFile(path string) (release func(), err error) {
 	return hold(f, unix.LOCK_EX)
 }
 
-// holdDir holds a directory likewise.
+// shareFile holds a file as one of several: none of them keeps the others out, only
+// who wants it for himself.
+func shareFile(path string) (release func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return hold(f, unix.LOCK_SH)
+}
+
+// holdDir holds a directory for itself.
 func holdDir(path string) (release func(), err error) {
 	f, err := os.Open(path)
 	if err != nil {

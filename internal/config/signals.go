@@ -3,9 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ossicle/ossicle/mailbox"
 )
+
+// DefaultUnused is how long a collaboration session is kept that nobody uses.
+const DefaultUnused = 90 * 24 * time.Hour
 
 // Signals bounds what signals between agents cause (specification S-19). Zero is
 // the default.
@@ -14,6 +18,9 @@ type Signals struct {
 
 	// Retention bounds what a session keeps of its signals.
 	Retention mailbox.Retention `yaml:"retention"`
+	// Unused is how long a session is kept that nobody uses; zero is the default, a
+	// negative value is for ever.
+	Unused time.Duration `yaml:"unused"`
 
 	// Sessions and Agents have limits of their own, by their ids.
 	Sessions map[string]mailbox.Limits `yaml:"sessions"`
@@ -22,6 +29,9 @@ type Signals struct {
 
 func (s *Signals) check() error {
 	errs := []error{checkLimits("signals", s.Limits)}
+	if s.Unused > 0 && s.Unused < time.Hour {
+		errs = append(errs, fmt.Errorf("signals.unused %s: use an hour or more", s.Unused))
+	}
 	for id, l := range s.Sessions {
 		errs = append(errs, mailbox.CheckSession(id), checkLimits("signals.sessions."+id, l))
 	}

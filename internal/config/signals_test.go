@@ -28,7 +28,7 @@ func TestSignals(t *testing.T) {
 	if c.Signals.Retention != (mailbox.Retention{Count: 5, Bytes: -1, Age: 48 * time.Hour}) {
 		t.Errorf("%+v", c.Signals.Retention)
 	}
-	for _, bad := range []string{"signals: {tokens: 401}", "signals: {signals: -1}", "signals: {agents: {../x: {}}}", "signals: {sessions: {x: {}}}"} {
+	for _, bad := range []string{"signals: {tokens: 401}", "signals: {signals: -1}", "signals: {unused: 1m}", "signals: {agents: {../x: {}}}", "signals: {sessions: {x: {}}}"} {
 		c := Default()
 		if err := c.parse([]byte(bad)); err != nil {
 			t.Errorf("%s: %v", bad, err)

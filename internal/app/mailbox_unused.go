@@ -1,0 +1,128 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/mailbox"
+)
+
+const (
+	// sessionLock is held by who has a session open, in its directory. Its time is
+	// when somebody opened it last.
+	sessionLock = "session.lock"
+	// removedPrefix begins the name of a directory that is being removed.
+	removedPrefix = ".removed."
+	// unusedMost bounds the sessions that are removed at a time.
+	unusedMost = 20
+)
+
+// lock makes the session's directory, and keeps others from removing it.
+func (x *Collaboration) lock() error {
+	path := filepath.Join(x.dir, sessionLock)
+	for range 2 {
+		if err := os.MkdirAll(filepath.Join(x.dir, identityDir), 0o700); err != nil {
+			return err
+		}
+		release, err := shareFile(path)
+		if errors.Is(err, errHeld) {
+			return errors.New("it was not used for long and is being removed; try again")
+		}
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		if err = os.Chtimes(path, now, now); err == nil {
+			x.down.push("session lock", time.Second, func(context.Context) error { release(); return nil })
+			return nil
+		}
+		release()
+		if !errors.Is(err, fs.ErrNotExist) { // it was removed before we had it: once more
+			return err
+		}
+	}
+	return fs.ErrNotExist
+}
+
+// RemoveUnused removes the sessions that nobody has used for as long as the
+// configuration says, the oldest first and a bounded number. What there is in
+// PostgreSQL it leaves to PostgreSQL.
+func (c *Collaborations) RemoveUnused(ctx context.Context, now time.Time) {
+	keep := c.limits.Unused
+	if keep == 0 {
+		keep = config.DefaultUnused
+	}
+	if keep < 0 {
+		return
+	}
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return // there is none
+	}
+	removed := 0
+	for _, e := range entries {
+		dir := filepath.Join(c.dir, e.Name())
+		if strings.HasPrefix(e.Name(), removedPrefix) {
+			_ = os.RemoveAll(dir) // of a process that was killed
+			continue
+		}
+		if removed == unusedMost || ctx.Err() != nil || !e.IsDir() || mailbox.CheckSession(e.Name()) != nil || !unusedSince(dir, now.Add(-keep)) {
+			continue
+		}
+		gone, err := removeSession(dir, now.Add(-keep))
+		switch {
+		case err != nil:
+			c.logger().LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Session(e.Name()), logattr.Reason("remove"), logattr.Err(err))
+		case gone:
+			removed++
+			c.logger().LogAttrs(ctx, slog.LevelInfo, "mailbox.removed", logattr.Session(e.Name()), logattr.Reason("unused"))
+		}
+	}
+}
+
+func (c *Collaborations) logger() *slog.Logger {
+	if c.log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.log
+}
+
+// unusedSince reports whether nothing in a session's directory was written since.
+func unusedSince(dir string, since time.Time) bool {
+	for _, name := range []string{"", sessionFile, sessionFile + "-wal", sessionFile + "-bell", identityDir, sessionLock} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(since) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// removeSession removes a session's directory, unless somebody has it open.
+func removeSession(dir string, since time.Time) (gone bool, err error) {
+	release, err := holdFile(filepath.Join(dir, sessionLock))
+	if errors.Is(err, errHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	if info, err := os.Stat(filepath.Join(dir, sessionFile)); err == nil && info.ModTime().After(since) {
+		return false, nil // somebody came and went meanwhile
+	}
+	// The name goes first, so that nobody opens what is half there.
+	away := filepath.Join(filepath.Dir(dir), removedPrefix+filepath.Base(dir))
+	if err := os.Rename(dir, away); err != nil {
+		return false, fmt.Errorf("remove session: %w", err)
+	}
+	return true, os.RemoveAll(away)
+}
