@@ -92,6 +92,9 @@ func (c *Collaborations) backend(ctx context.Context, x *Collaboration, id strin
 			return nil, nil, err
 		}
 		x.down.push("session store", storeBudget, func(context.Context) error { db.Close(); return nil })
+		if x.begun {
+			c.removeRows(ctx, db)
+		}
 		return db.Mailbox(id, &c.limits.Retention), db.MailboxBus(), nil
 	}
 	store, err := sqlite.OpenMailbox(ctx, filepath.Join(x.dir, sessionFile), &c.limits.Retention)
@@ -109,6 +112,7 @@ type Collaboration struct {
 
 	all   *Collaborations
 	dir   string
+	begun bool          // it was not there before, for this data directory
 	users int           // under all.mu
 	ready chan struct{} // closed when it is open, or err says why not
 	err   error
@@ -199,8 +203,9 @@ func (x *Collaboration) begin(ctx context.Context, id string) (s *mailbox.Sessio
 			err = errors.Join(err, x.down.run(context.WithoutCancel(ctx)))
 		}
 	}()
-	if _, err := os.Stat(x.dir); errors.Is(err, fs.ErrNotExist) {
-		x.all.RemoveUnused(ctx, time.Now()) // who adds one takes away, too
+	_, err = os.Stat(x.dir)
+	if x.begun = errors.Is(err, fs.ErrNotExist); x.begun {
+		x.all.removeUnused(ctx, time.Now()) // who adds one takes away, too
 	}
 	if err := x.lock(); err != nil {
 		return nil, fmt.Errorf("open session %s: %w", id, err)

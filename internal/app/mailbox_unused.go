@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/postgres"
 	"github.com/ossicle/ossicle/mailbox"
 )
 
@@ -53,14 +55,28 @@ func (x *Collaboration) lock() error {
 	return fs.ErrNotExist
 }
 
-// RemoveUnused removes the sessions that nobody has used for as long as the
-// configuration says, the oldest first and a bounded number. What there is in
-// PostgreSQL it leaves to PostgreSQL.
-func (c *Collaborations) RemoveUnused(ctx context.Context, now time.Time) {
-	keep := c.limits.Unused
-	if keep == 0 {
-		keep = config.DefaultUnused
+// unused is how long a session is kept that nobody uses; negative is for ever.
+func (c *Collaborations) unused() time.Duration { return cmp.Or(c.limits.Unused, config.DefaultUnused) }
+
+// removeRows removes those of PostgreSQL that nobody has used for that long.
+func (c *Collaborations) removeRows(ctx context.Context, db *postgres.DB) {
+	keep := c.unused()
+	if keep < 0 {
+		return
 	}
+	removed, err := db.RemoveMailboxes(ctx, time.Now().Add(-keep), unusedMost)
+	if err != nil {
+		c.logger().LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Reason("remove"), logattr.Err(err))
+	}
+	for _, id := range removed {
+		c.logger().LogAttrs(ctx, slog.LevelInfo, "mailbox.removed", logattr.Session(id), logattr.Reason("unused"))
+	}
+}
+
+// removeUnused removes the directories of sessions that nobody has used for that
+// long, the oldest first and a bounded number.
+func (c *Collaborations) removeUnused(ctx context.Context, now time.Time) {
+	keep := c.unused()
 	if keep < 0 {
 		return
 	}

@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -154,4 +156,21 @@ func (p *post) seat(now time.Time) error {
 		}
 	}
 	return err
+}
+
+// RemoveMailboxes removes sessions that were begun before a time and have had no
+// call of a member since, at most so many, the oldest first. It returns their ids.
+func (db *DB) RemoveMailboxes(ctx context.Context, before time.Time, most int) ([]string, error) {
+	rows, err := db.pool.Query(ctx, `DELETE FROM ossicle.mailbox WHERE session IN (SELECT session FROM ossicle.mailbox b
+		WHERE left(session, 15) < $1 COLLATE "C" AND NOT EXISTS (SELECT 1 FROM ossicle.mailbox_agent a WHERE a.session = b.session AND a.seen >= $2)
+		ORDER BY session LIMIT $3 FOR UPDATE SKIP LOCKED) RETURNING session`,
+		before.UTC().Format("20060102_150405"), before.UnixNano(), most)
+	if err != nil {
+		return nil, fmt.Errorf("remove sessions: %w", err)
+	}
+	removed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("remove sessions: %w", err)
+	}
+	return removed, nil
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"testing"
 	"time"
 
@@ -84,5 +85,51 @@ func TestMailboxOfBefore(t *testing.T) {
 	holds("what is done and old is gone", [5]int64{2, 2, 0, 0, 5})
 	if p, err := m.Read(t.Context(), mailbox.Selection{Agent: "b", All: true}); err != nil || len(p.Signals) != 2 || p.Signals[0].ID != "s2" || p.Missed != 0 {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// Sessions that nobody has used for long are removed with all that they have, a
+// bounded number at a time; none that is young or was used since.
+func TestRemoveMailboxes(t *testing.T) {
+	t.Parallel()
+	db := openAt(t, fresh(t), nil)
+	now := time.Now()
+	begin := func(id string, seen time.Time) {
+		t.Helper()
+		m := db.Mailbox(id, nil)
+		for _, agent := range []string{"a", "b"} {
+			if _, err := m.Register(t.Context(), mailbox.Registration{Agent: agent, Run: "r"}, seen.Add(-time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := m.Send(t.Context(), mailbox.Identity{Agent: "a", Run: "r"}, mailbox.Signal{ID: "s", Recipient: "b", Content: "x"}, mailbox.Limits{}, seen)
+		if err == nil {
+			_, err = m.Ack(t.Context(), mailbox.Identity{Agent: "b", Run: "r"}, []string{s.ID}, seen.Add(-time.Hour))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := now.Add(-90 * 24 * time.Hour)
+	const first, second, third, used = "20250101_000000_00000001", "20250102_000000_00000002", "20250103_000000_00000003", "20250104_000000_00000004"
+	young := mailbox.NewSessionID(now)
+	for _, id := range []string{third, second, first} {
+		begin(id, long.Add(-time.Millisecond))
+	}
+	begin(used, long)
+	begin(young, long.Add(-time.Hour)) // by a clock that is wrong
+	for _, want := range [][]string{{first, second}, {third}, {}} {
+		removed, err := db.RemoveMailboxes(t.Context(), long, 2)
+		slices.Sort(removed)
+		if err != nil || !slices.Equal(removed, want) {
+			t.Errorf("removed %v, want %v, %v", removed, want, err)
+		}
+	}
+	for _, table := range []string{"mailbox", "mailbox_agent", "mailbox_signal", "mailbox_read"} {
+		var left int
+		err := db.pool.QueryRow(t.Context(), `SELECT count(DISTINCT session) FROM ossicle.`+table).Scan(&left)
+		if err != nil || left != 2 {
+			t.Errorf("%s has %d sessions, %v", table, left, err)
+		}
 	}
 }
