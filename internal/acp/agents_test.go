@@ -66,8 +66,9 @@ requires_openai_auth = false
 		{
 			// Mode "auto", its default, lets a model judge the tool calls.
 			name: "claude-agent-acp", main: "@agentclientprotocol/claude-agent-acp/dist/index.js", node: true, mode: "default", steering: true,
-			prepare: func(_ *testing.T, _, model string) []string {
+			prepare: func(_ *testing.T, home, model string) []string {
 				return []string{
+					"TMPDIR=" + home, // or it leaves several megabytes behind each time, as others do that are built on Bun
 					"ANTHROPIC_API_KEY=x", "ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_MODEL=scripted", "ANTHROPIC_SMALL_FAST_MODEL=scripted",
 					"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1", "DISABLE_AUTOUPDATER=1", "DISABLE_ERROR_REPORTING=1", "IS_SANDBOX=1",
 				}
@@ -89,7 +90,7 @@ requires_openai_auth = false
 				write(t, filepath.Join(home, ".config", "opencode", "opencode.json"), fmt.Sprintf(`{"autoupdate":false,"share":"disabled","model":"scripted/scripted","small_model":"scripted/scripted",
 "provider":{"scripted":{"npm":"@ai-sdk/openai-compatible","name":"Scripted","options":{"baseURL":"%s/v1","apiKey":"x"},
 "models":{"scripted":{"name":"scripted","tool_call":true,"limit":{"context":100000,"output":4000}}}}},"enabled_providers":["scripted"]}`, model))
-				return []string{"OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
+				return []string{"TMPDIR=" + home, "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
 			},
 		},
 		{

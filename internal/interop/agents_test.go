@@ -25,7 +25,7 @@ const (
 
 // slowTurn is how long a turn with a notice lasts, so that a change can come
 // during it.
-const slowTurn = 3 * time.Second
+const slowTurn = 5 * time.Second
 
 // agentPatience bounds the waits for agents: the slowest takes a minute to start
 // when the machine is busy.
@@ -81,8 +81,9 @@ requires_openai_auth = false
 func claude(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	main := installedAgent(t, "claude-agent-acp", "@agentclientprotocol/claude-agent-acp/dist/index.js")
+	home := t.TempDir()
 	return node(t) + " " + main, []string{
-		"HOME=" + t.TempDir(), "ANTHROPIC_API_KEY=x", "ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_MODEL=scripted",
+		"HOME=" + home, tmpIn(home), "ANTHROPIC_API_KEY=x", "ANTHROPIC_BASE_URL=" + model, "ANTHROPIC_MODEL=scripted",
 		"ANTHROPIC_SMALL_FAST_MODEL=scripted", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1",
 		"DISABLE_AUTOUPDATER=1", "DISABLE_ERROR_REPORTING=1", "IS_SANDBOX=1",
 	}
@@ -104,8 +105,12 @@ func opencode(t *testing.T, model string) (string, []string) {
 	writeFile(t, filepath.Join(home, ".config", "opencode", "opencode.json"), fmt.Sprintf(`{"autoupdate":false,"share":"disabled","model":"scripted/scripted","small_model":"scripted/scripted",
 "provider":{"scripted":{"npm":"@ai-sdk/openai-compatible","name":"Scripted","options":{"baseURL":"%s/v1","apiKey":"x"},
 "models":{"scripted":{"name":"scripted","tool_call":true,"limit":{"context":100000,"output":4000}}}}},"enabled_providers":["scripted"]}`, model))
-	return main + " acp", []string{"HOME=" + home, "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
+	return main + " acp", []string{"HOME=" + home, tmpIn(home), "OPENCODE_DISABLE_AUTOUPDATE=1", "OPENCODE_DISABLE_MODELS_FETCH=1", "OPENCODE_DISABLE_LSP_DOWNLOAD=1"}
 }
+
+// tmpIn is where an agent keeps its temporary files: those that are built on Bun
+// leave several megabytes behind each time.
+func tmpIn(dir string) string { return "TMPDIR=" + dir }
 
 func qwen(t *testing.T, model string) (string, []string) {
 	t.Helper()

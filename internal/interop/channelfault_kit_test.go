@@ -23,6 +23,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/sqlite"
+	"github.com/ossicle/ossicle/internal/testserver"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -141,8 +142,8 @@ func faultProfile() worker.Profile {
 	p.Tools = []string{"exec"}
 	p.ActiveDeadline, p.TerminationGrace = 0, 0
 	if !faultsWanted() {
-		p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 500*time.Millisecond, 2*time.Second
-		p.Budgets.ReconnectWindow = 12 * time.Second
+		p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 500*time.Millisecond, 4*time.Second // a busy machine takes its time
+		p.Budgets.ReconnectWindow = 16 * time.Second
 	}
 	return p
 }
@@ -156,15 +157,9 @@ type faulty struct {
 
 func newFaulty(t *testing.T, p worker.Profile) *faulty {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	_ = l.Close() // the port stays ours for a while: it is the kernel's newest
 	dir := t.TempDir()
 	return &faulty{dir: dir, c: faultConfig{
-		DB: filepath.Join(dir, "gw.db"), Addr: addr, Key: strings.Repeat("5a", ed25519.SeedSize), Session: "s1", Profile: p,
+		DB: filepath.Join(dir, "gw.db"), Addr: testserver.Addr(t), Key: strings.Repeat("5a", ed25519.SeedSize), Session: "s1", Profile: p,
 	}}
 }
 

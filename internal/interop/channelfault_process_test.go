@@ -39,7 +39,7 @@ func record(gw *child) string {
 // RC-3.
 func TestStoppedGateway(t *testing.T) {
 	t.Parallel()
-	for _, d := range []time.Duration{faultTime(3500*time.Millisecond, 43*time.Second), faultTime(9*time.Second, 60*time.Second)} {
+	for _, d := range []time.Duration{faultTime(5500*time.Millisecond, 43*time.Second), faultTime(12*time.Second, 60*time.Second)} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			f := newFaulty(t, faultProfile())
@@ -110,7 +110,7 @@ func TestStoppedWorkerProcess(t *testing.T) {
 		gw, w := f.both(t)
 		gw.say(`call {"command":"sleep 600"}`)
 		begun := time.Now()
-		stop(t, w, faultTime(4*time.Second, 60*time.Second))
+		stop(t, w, faultTime(7*time.Second, 60*time.Second))
 		if got := gw.await(""); !strings.HasPrefix(got, "lost ") || !strings.Contains(got, string(worker.FailureHeartbeat)) {
 			t.Errorf("%s after %v", got, time.Since(begun))
 		}

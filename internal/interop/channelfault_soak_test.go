@@ -118,16 +118,25 @@ func TestChannelSoak(t *testing.T) { // alone: it counts what the process holds
 		if rounds == 2 { // what is made once has been made
 			before = useNow(t)
 		}
-		var all sync.WaitGroup
+		var all, fault sync.WaitGroup
+		over := make(chan struct{}) // the sessions
 		for i := range most {
 			id := fmt.Sprintf("r%d-%d", rounds, i)
 			all.Go(func() { soakSession(t, host, tokens, f.c, id) })
 		}
-		all.Go(func() {
-			time.Sleep(30 * time.Millisecond) // calls are under way
-			cuts += u.cut()
+		fault.Go(func() {
+			for n := 0; n == 0; cuts += n { // a busy machine takes its time to connect
+				select {
+				case <-time.After(30 * time.Millisecond): // calls are under way
+				case <-over:
+					return
+				}
+				n = u.cut()
+			}
 		})
 		all.Wait()
+		close(over)
+		fault.Wait()
 		calls += most * soakCalls
 		if t.Failed() {
 			return

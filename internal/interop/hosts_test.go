@@ -17,6 +17,7 @@ import (
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/scripted"
+	"github.com/ossicle/ossicle/internal/testserver"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -76,7 +77,10 @@ func wakedHosts() []waked {
 func wakeOpenCode(t *testing.T, model string) (string, []string) {
 	t.Helper()
 	command, env := opencode(t, model)
-	port := freePort(t)
+	_, port, err := net.SplitHostPort(testserver.Addr(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := start(t, env, strings.TrimSuffix(command, " acp"), "serve", "--hostname", "127.0.0.1", "--port", port)
 	server.await("listening on")
 	url := "http://127.0.0.1:" + port
@@ -98,20 +102,6 @@ func wakeOpenCode(t *testing.T, model string) (string, []string) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	return "opencode:" + url + "/" + session.ID, nil
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 var threadID = regexp.MustCompile(`session id: ([0-9a-f-]{36})`)
