@@ -29,6 +29,7 @@ import (
 
 // Files of a process that serves sessions, in its data directory.
 const (
+	newPrefix  = ".new."       // begins the name of a file that is not whole yet
 	daemonFile = "daemon.json" // of ossicle serve
 	liveDir    = "live"        // one file for each ossicle run
 	// TokenName is the file with the token of all of them.
@@ -114,6 +115,9 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 		return errors.Join(err, server.Close(), d.abandon(ctx))
 	}
 	defer removePlace(place, here)
+	if o.Session == "" {
+		a.sweepLeft(ctx, &o)
+	}
 	if o.Ready != nil {
 		if err := o.Ready(address); err != nil {
 			return errors.Join(err, server.Close(), d.abandon(ctx))
@@ -279,7 +283,7 @@ func writeFile(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new.*")
+	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
 	if err != nil {
 		return err
 	}
