@@ -1,1 +1,0 @@
-timeout: failed to run command ‘ossicle’: No such file or directory
