@@ -82,7 +82,7 @@ func TestSummaries(t *testing.T) {
 // Secrets that the configuration holds are taken out wherever they stand and
 // however they are written.
 //
-// A-16, A-17.
+// A-16.
 func TestKnownSecrets(t *testing.T) {
 	t.Parallel()
 	secret := `pass word/` + canary + `"é`
@@ -100,8 +100,6 @@ func TestKnownSecrets(t *testing.T) {
 
 // A secret in any text field of evidence, in the shapes in which configuration
 // and errors hold secrets, is in no report.
-//
-// A-17.
 func TestCanaries(t *testing.T) {
 	t.Parallel()
 	shapes := []string{

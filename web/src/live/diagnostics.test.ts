@@ -5,7 +5,7 @@ import type { Report } from "./report";
 const canary = "CANARY-7f3a9b2c4d5e6f70";
 const at = "2026-11-30T06:00:00.5Z";
 
-// a canary in every place that is not named in the contract, and in those
+// a canary in every place that is not named in the contract, and in those
 // where a text of somebody else could carry one.
 const report = {
   schema_version: 1,
