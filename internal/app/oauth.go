@@ -43,8 +43,14 @@ func newConsent(ctx context.Context, show func(server, url string)) (*consent, e
 	return c, nil
 }
 
-func (c *consent) close(context.Context) error {
-	err := c.http.Close()
+// close lets a browser that has just brought the answer see its page.
+func (c *consent) close(ctx context.Context) error {
+	polite, cancel := context.WithTimeout(ctx, consentBudget/2)
+	defer cancel()
+	err := c.http.Shutdown(polite)
+	if err != nil {
+		err = c.http.Close()
+	}
 	<-c.ended
 	return err
 }
