@@ -351,8 +351,9 @@ func TestPageSession(t *testing.T) {
 	if d := cmp.Diff(stored[len(stored)-len(second.entries):], second.entries); d != "" {
 		t.Error(d)
 	}
-	// One in each window, and what a call, a page that comes, or the end cuts short.
-	if n := strings.Count(page.raw.String(), `"event":"text"`); n > int(took/textWindow)+calls+3 {
+	// One in each window, and those that a call and its entries, a page that comes, or
+	// the end cut short.
+	if n := strings.Count(page.raw.String(), `"event":"text"`); n > int(took/textWindow)+3*calls+3 {
 		t.Errorf("%d pieces of text came as %d updates in %v", pieces, n, took)
 	}
 }
