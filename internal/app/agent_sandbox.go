@@ -65,8 +65,9 @@ func newAgentBox(ctx context.Context, g *WorkerGateway, session, profile string,
 	b := &agentBox{gateway: g, agent: session, profile: profile, log: log, changed: func() {}}
 	b.mu.Lock()
 	b.begin(ctx)
+	making := b.making
 	b.mu.Unlock()
-	if _, err := b.use(ctx); err != nil {
+	if _, err := b.await(ctx, making); err != nil {
 		return nil, errors.Join(err, b.close(context.WithoutCancel(ctx)))
 	}
 	return b, nil
@@ -175,6 +176,11 @@ func (b *agentBox) use(ctx context.Context) (*worker.Session, error) {
 	}
 	making := b.making
 	b.mu.Unlock()
+	return b.await(ctx, making)
+}
+
+// await returns the sandbox that is being made, unless making is nil, or the last.
+func (b *agentBox) await(ctx context.Context, making <-chan struct{}) (*worker.Session, error) {
 	if making != nil {
 		select {
 		case <-making:
