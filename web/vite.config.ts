@@ -57,5 +57,5 @@ export default defineConfig({
     reportCompressedSize: false,
   },
   server: { proxy: { "/v1": { target: process.env["OSSICLE_URL"] ?? "http://127.0.0.1:7717", ws: true } } },
-  test: { environment: "node", isolate: false, include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+  test: { environment: "node", isolate: false, include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true, testTimeout: 60_000 },
 });

@@ -1,6 +1,10 @@
 // What jsdom lacks, and the page uses.
 // It is loaded once for all files: what is to be done after each test is said by each.
+import { configure } from "@testing-library/react";
 import { vi } from "vitest";
+
+// What is awaited ends a test that hangs; on a busy machine it may take its time.
+configure({ asyncUtilTimeout: 20_000 });
 
 class NoObserver {
   observe(): void {}
