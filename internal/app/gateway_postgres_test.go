@@ -1,9 +1,12 @@
 package app
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -80,10 +83,15 @@ func TestGatewaysUseEachOther(t *testing.T) {
 	}
 }
 
-// freeAddress is one that nobody listens at.
+// freeAddress is one that nobody listens at. Where it can be, it is on a loopback
+// address of its own: a port of the common one may be another's a moment later.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ip := "127.0.0.1"
+	if runtime.GOOS == "linux" {
+		ip = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ip+":0")
 	if err != nil {
 		t.Fatal(err)
 	}
