@@ -87,7 +87,7 @@ export async function again(_browser, ask) {
   await accessible(other, "a view that cannot be loaded");
   await picture(other, "away");
   await page.getByText("Reconnecting…").waitFor();
-  await page.getByText(/^Not live/).first().waitFor();
+  await page.locator(".chat").getByText(/^Not live/).waitFor();
   // The bar has room for these longer words, and views come up that were not opened before.
   const right = (box) => box.x + box.width;
   assert.ok(right(await page.getByRole("button", { name: /Forget the token/ }).boundingBox()) <= right(await page.locator("header.top").boundingBox()), "the bar is too narrow");

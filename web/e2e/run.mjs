@@ -35,7 +35,7 @@ function later() {
 // Two at a time, since a browser mostly waits; the last ones are alone.
 const chains = [
   { entry, chat: (...args) => chat(...args).finally(hasChatted), popover, drawer, rows, actions: () => actions(canary), apart, terminal, life },
-  { feed, limited, watch, signals: afterChat(signals), workers, trouble, every },
+  { feed, limited, watch, signals: afterChat(signals), workers, trouble, every: afterChat(every) },
 ];
 const alone = { again, cutOff };
 

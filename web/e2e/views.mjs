@@ -128,7 +128,7 @@ export async function workers() {
   await row("box-1").getByRole("button", { name: "Release…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Release it" }).click();
   await row("box-1").getByText("Released", { exact: true }).waitFor();
-  await row("box-1").getByText(/explicit/).first().waitFor();
+  await row("box-1").getByText("whoever asked for it was done").waitFor();
   await row("box-2").getByRole("button", { name: "Kill…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Kill it" }).click();
   await row("box-2").getByText("Killed", { exact: true }).waitFor();

@@ -76,3 +76,28 @@ export function sandboxWords({ state, failure }: Sandbox): { label: string; tone
 export function ended(s: Sandbox): boolean {
   return s.state === "released" || s.state === "failed";
 }
+
+// Failures and reasons of the worker channel.
+const causes: Record<string, string> = {
+  dial_timeout: "its worker did not come in time",
+  handshake_timeout: "its worker came, and did not say in time what it is",
+  ready_timeout: "its tools were not ready in time",
+  channel_version: "its worker speaks another version of the channel",
+  heartbeat_lost: "its worker gave no sign of life any more",
+  session_mismatch: "its worker is that of another sandbox",
+  bad_frames: "its worker broke the protocol",
+  channel_lost: "the connection was lost and did not come back",
+  tools_mismatch: "its tools are not those of its profile",
+  exec_deadline: "its time was over",
+  sandbox_exited: "it ended by itself",
+  idle: "nobody used it for long enough",
+  explicit: "whoever asked for it was done",
+  deadline: "its time was nearly over",
+  failed: "the session that it was for failed",
+};
+
+/** Why a sandbox ended, in words; empty while it lives. A cause that is not known is shown as it is. */
+export function causeWords(s: Sandbox): string {
+  const cause = s.failure === "killed" ? undefined : (s.failure ?? s.release);
+  return [cause && Object.hasOwn(causes, cause) ? causes[cause] : cause, s.detail].filter(Boolean).join(": ");
+}

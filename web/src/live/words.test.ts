@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Sandbox } from "./sandboxes";
-import { sandboxWords } from "./sandboxes";
+import { causeWords, sandboxWords } from "./sandboxes";
 import { stateTones, stateWords, troubleWords } from "./sessions";
 import type { SessionInfo } from "./wire";
 
@@ -29,4 +29,13 @@ test("a sandbox that somebody killed has not failed", () => {
   expect(words({ failure: "sandbox_exited" })).toEqual({ label: "Failed", tone: "red" });
   expect(words({ state: "released" })).toEqual({ label: "Released", tone: "grey" });
   expect(words({ state: "of_the_future" })).toEqual({ label: "of_the_future", tone: "grey" });
+});
+
+test("why a sandbox ended is said in words, and an unknown cause as it is", () => {
+  const why = (extra: Partial<Sandbox>) => causeWords({ id: "b", profile: "light", state: "failed", ...extra });
+  expect(why({ failure: "channel_lost", detail: "no answer" })).toBe("the connection was lost and did not come back: no answer");
+  expect(why({ state: "released", release: "idle" })).toBe("nobody used it for long enough");
+  expect(why({ failure: "of_the_future" })).toBe("of_the_future");
+  expect(why({ failure: "killed", detail: "by a person" })).toBe("by a person");
+  expect(why({ state: "running" })).toBe("");
 });

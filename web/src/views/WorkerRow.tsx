@@ -2,7 +2,7 @@ import type { ReactNode } from "react";
 import { useMemo, useState } from "react";
 import { path } from "../live/api";
 import type { Sandbox } from "../live/sandboxes";
-import { ended, sandboxWords } from "../live/sandboxes";
+import { causeWords, ended, sandboxWords } from "../live/sandboxes";
 import { duration, size } from "../live/time";
 import { usePage } from "../page";
 import { href } from "../route";
@@ -19,7 +19,7 @@ export function WorkerRow({ sandbox: s }: { sandbox: Sandbox }) {
   // The age is that of the moment at which the row was told.
   const heard = useMemo(() => (s.heartbeat_age_seconds === undefined ? undefined : new Date(Date.now() - s.heartbeat_age_seconds * 1000).toISOString()), [s]);
   const words = sandboxWords(s);
-  const why = [s.failure === "killed" ? undefined : (s.failure ?? s.release), s.detail].filter(Boolean).join(": ");
+  const why = causeWords(s);
   return (
     <div className="item stack tight">
       <div className="row spread flow">
