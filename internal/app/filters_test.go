@@ -35,7 +35,7 @@ func rig(t *testing.T) (*watch.Manager, *watchtest.Server, *watchtest.Sink) {
 	t.Helper()
 	server, sink := watchtest.NewServer("s"), watchtest.NewSink()
 	m := watch.NewManager([]watch.Server{server}, engine(t), sink, &watch.Options{
-		Limits: watch.Limits{Quiet: time.Millisecond, FilterTime: 500 * time.Millisecond},
+		Limits: watch.Limits{Quiet: time.Millisecond, FilterTime: 2 * time.Second}, // of which a good filter takes a thousandth
 	})
 	t.Cleanup(func() { _ = m.Close() })
 	return m, server, sink
