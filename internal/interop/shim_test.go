@@ -5,13 +5,15 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/ossicle/ossicle/attach"
 )
 
-// shimHTTP relays the server of a URL and returns the URL that stands for it.
-func shimHTTP(t *testing.T, target, evidence string) string {
+// shimHTTP relays the server of a URL and returns the URL that stands for it. end ends
+// the relay, whose evidence is all written then.
+func shimHTTP(t *testing.T, target, evidence string) (url string, end func()) {
 	t.Helper()
 	c := start(t, nil, program, "shim", "--url", target, "--evidence", evidence, "--name", "m", "--json")
 	var ready struct {
@@ -20,7 +22,15 @@ func shimHTTP(t *testing.T, target, evidence string) string {
 	if err := json.Unmarshal([]byte(c.await(`"url"`)), &ready); err != nil {
 		t.Fatal(err)
 	}
-	return ready.URL
+	return ready.URL, func() {
+		t.Helper()
+		if err := syscall.Kill(c.p.Pid(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.finish(); err != nil {
+			t.Errorf("%v: %s", err, c.output())
+		}
+	}
 }
 
 // The official suite sees no difference between a server and the relay in front
@@ -29,7 +39,8 @@ func shimHTTP(t *testing.T, target, evidence string) string {
 // M-19.
 func TestConformanceThroughShim(t *testing.T) {
 	t.Parallel()
-	conforms(t, shimHTTP(t, conformanceFixture(t), filepath.Join(t.TempDir(), "evidence")))
+	url, _ := shimHTTP(t, conformanceFixture(t), filepath.Join(t.TempDir(), "evidence"))
+	conforms(t, url)
 }
 
 // What a host does with servers that are not ours is seen through the relay, on a
@@ -41,9 +52,10 @@ func TestShimsWriteEvidence(t *testing.T) {
 	dir := t.TempDir()
 	onPipe, onHTTP := filepath.Join(dir, "pipe"), filepath.Join(dir, "http")
 	must(t, "call", "memo_set", "key=k", "value=kanarie-hunter2", "--mcp-stdio", program+" shim --name m --evidence "+onPipe+" -- "+program+" memo")
-	url := shimHTTP(t, memoHTTP(t), onHTTP)
+	url, end := shimHTTP(t, memoHTTP(t), onHTTP)
 	must(t, "call", "memo_set", "key=k", "value=kanarie-hunter2", "--mcp-http", url)
 	must(t, "resources", "--mcp-http", url)
+	end()
 	for name, path := range map[string]string{"pipe": onPipe, "http": onHTTP} {
 		r := replay(t, path)
 		s := r.CurrentAttempt().Server("m")
