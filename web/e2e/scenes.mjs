@@ -1,6 +1,7 @@
-// Every view with something in it, and what opens over it: light and dark, at 360, 768
-// and 1440 px, held to the rules of axe, and nothing wider than the window. With
-// OSSICLE_PICTURES=DIR a picture of each is left there, to be looked at.
+// Every view with something in it, light and dark, at 360, 768 and 1440 px, and what
+// opens in it at 360 and 1440: held to the rules of axe, and nothing wider than the
+// window. With OSSICLE_PICTURES=DIR a picture of each is left there, at all three
+// widths, to be looked at.
 //
 // What a daemon of a test cannot have all at once (each status of a server, each state
 // of a notice and of a sandbox) is put into what it sends, in its own shapes.
@@ -198,6 +199,9 @@ const scenes = {
 // Elsewhere in what another one holds to the rules: for the eye alone.
 const forTheEye = ["plug-middle", "plug-end", "workers-end"];
 
+// What opens in a view, or is a view with less in it: at the ends of the widths.
+const atTheEnds = ["tool", "gone", "new-session", "watches-rest", "filter", "notice", "inbox-found", "event", "start-sandbox", "kill"];
+
 /** What is to be read lies within the window. */
 export async function inSight(page, locator, what) {
   await until(`${what} is in sight`, async () => {
@@ -218,7 +222,7 @@ export async function every(_browser, ask) {
     for (const [name, scene] of Object.entries(scenes)) {
       if (only.length && !only.includes(name)) continue;
       const look = forTheEye.includes(name);
-      if (look && !process.env.OSSICLE_PICTURES) continue;
+      if ((look || (size === "768" && atTheEnds.includes(name))) && !process.env.OSSICLE_PICTURES) continue;
       if (typeof scene === "function") await scene(page);
       else {
         await go(page, scene[0]);
