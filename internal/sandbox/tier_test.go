@@ -113,7 +113,7 @@ func TestTierIsAudited(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	p := open(t, sandbox.Plain, sandbox.LocalOptions{})
-	for _, id := range strings.Split("abcdefghij", "") {
+	for id := range strings.SplitSeq("abcdefghij", "") {
 		must(t, p.driver.Create(t.Context(), sandbox.Spec{Session: id, Env: map[string]string{"OSSICLE_TEST_DEAF": "1", worker.EnvSessionID: id}, Token: "x"}))
 	}
 	begun := time.Now()
