@@ -369,14 +369,21 @@ type balancer struct {
 	backs []string
 	next  int
 	dials []time.Time
+	still []time.Time // when this process had stood still
 	open  map[net.Conn]bool
 }
+
+// standstill is the time without a look at the clock after which this process counts
+// as having stood still: what came meanwhile is seen at once.
+const standstill = 50 * time.Millisecond
 
 func newBalancer(t *testing.T) *balancer {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	b := &balancer{addr: l.Addr().String(), listener: l, open: map[net.Conn]bool{}}
+	ended := make(chan struct{})
+	b.work.Go(func() { b.look(ended) })
 	b.work.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -387,11 +394,37 @@ func newBalancer(t *testing.T) *balancer {
 		}
 	})
 	t.Cleanup(func() {
+		close(ended)
 		_ = l.Close()
 		b.cut()
 		b.work.Wait()
 	})
 	return b
+}
+
+// look notes when this process stood still.
+func (b *balancer) look(ended <-chan struct{}) {
+	tick := time.NewTicker(standstill / 5)
+	defer tick.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-tick.C:
+		case <-ended:
+			return
+		}
+		now := time.Now()
+		if now.Sub(last) > standstill {
+			b.mu.Lock()
+			b.still = append(b.still, now)
+			b.mu.Unlock()
+		}
+		last = now
+	}
+}
+
+// blurred reports whether a dial may have come before it was seen. mu is held.
+func (b *balancer) blurred(at time.Time) bool {
+	return slices.ContainsFunc(b.still, func(still time.Time) bool { return at.Sub(still).Abs() < standstill })
 }
 
 func (b *balancer) add(addr string) {
@@ -464,8 +497,8 @@ func (b *balancer) pipe(conn, to net.Conn) {
 	b.mu.Unlock()
 }
 
-// herd returns the number of dials since a moment, the largest in 100 ms, and that
-// of each second.
+// herd returns the number of dials since a moment, the largest in 100 ms in which this
+// process did not stand still, and that of each second.
 func (b *balancer) herd(since time.Time) (all, most int, rate []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -474,7 +507,10 @@ func (b *balancer) herd(since time.Time) (all, most int, rate []int) {
 		if at.Before(since) {
 			continue
 		}
-		dials = append(dials, at)
+		all++
+		if !b.blurred(at) {
+			dials = append(dials, at)
+		}
 		for second := int(at.Sub(since) / time.Second); len(rate) <= second; {
 			rate = append(rate, 0)
 		}
@@ -487,5 +523,5 @@ func (b *balancer) herd(since time.Time) (all, most int, rate []int) {
 		}
 		most = max(most, j-i+1)
 	}
-	return len(dials), most, rate
+	return all, most, rate
 }
