@@ -242,7 +242,7 @@ func (s *sessionAPI) meta(ctx context.Context, id string) (agent.Meta, error) {
 	if s.agents.Agent(id) != nil {
 		return agent.Meta{ID: id}, nil
 	}
-	return agent.Meta{}, apiErrorf(http.StatusNotFound, "find session %s: there is none", shown(id))
+	return agent.Meta{}, apiErrorf(http.StatusNotFound, "find session %s: there is none; 'ossicle session list' lists them", shown(id))
 }
 
 func (s *sessionAPI) show(r *http.Request) (any, error) {
@@ -360,7 +360,11 @@ func (s *sessionAPI) answer(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := one.Session.Answer(req.Question, req.Option); err != nil {
+	err = one.Session.Answer(req.Question, req.Option)
+	if errors.Is(err, agent.ErrNotFound) {
+		return nil, apiErrorf(http.StatusNotFound, "answer question %s: it is not open, or has no option %s; 'ossicle session show' lists them", shown(req.Question), shown(req.Option))
+	}
+	if err != nil {
 		return nil, err
 	}
 	return map[string]bool{"answered": true}, nil

@@ -49,10 +49,13 @@ func Run(ctx context.Context, args []string, s Streams, getenv func(string) (str
 	err := root.ExecuteContext(ctx)
 	var code *codeError // of a program that has said itself what there is to say, where it is silent
 	said := errors.As(err, &code) && code.silent
-	if err != nil && ctx.Err() == nil && !said {
+	end := exitCode(ctx, err)
+	// Of a command that a signal ended there is nothing to say, but what went wrong at
+	// its end.
+	if err != nil && !said && (ctx.Err() == nil || end != exitInterrupted) {
 		e.report(err)
 	}
-	return exitCode(ctx, err)
+	return end
 }
 
 func newRoot(e *env) *cobra.Command {

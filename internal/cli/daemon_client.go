@@ -236,15 +236,30 @@ func (c *daemonClient) sendBody(ctx context.Context, method, path string, header
 	defer func() { _ = resp.Body.Close() }()
 	var p app.Problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&p); err != nil || p.Detail == "" {
-		return nil, fmt.Errorf("%s %s: HTTP status %d", method, path, resp.StatusCode)
+		return nil, fmt.Errorf("%s %.120s: HTTP status %d", method, path, resp.StatusCode)
 	}
 	switch resp.StatusCode {
-	case http.StatusBadRequest:
+	case http.StatusUnauthorized:
+		p.Detail = c.unauthorized()
+		return nil, &p
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return nil, &usageError{&p}
 	case http.StatusUnprocessableEntity:
 		return nil, &agentError{&p}
 	}
 	return nil, &p
+}
+
+// unauthorized says which token was refused, and where another one comes from.
+func (c *daemonClient) unauthorized() string {
+	return refusedToken(c.token != "", c.base)
+}
+
+func refusedToken(given bool, address string) string {
+	if !given {
+		return fmt.Sprintf("%.200s asks for a token: give --token-file; 'ossicle token create' makes one there", address)
+	}
+	return fmt.Sprintf("%.200s refuses the token: it was not given out there, or has ended. It is that of --token-file, else of $%s, else of the data directory", address, EnvToken)
 }
 
 // handlerTransport answers requests in this process.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/jsonx"
 )
 
 // publishFlags are the flags of ossicle publish.
@@ -69,7 +70,7 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 	kind := "application/json"
 	bad := func() error { return nil }
 	if data == "-" {
-		pipe, found, stop := f.stream(e.In)
+		pipe, found, stop := f.stream(ctx, e.In)
 		bad = found
 		defer stop()
 		body, kind = pipe, "application/x-ndjson"
@@ -95,7 +96,7 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 // event is the line of one event.
 func (f *publishFlags) event(data jsontext.Value) ([]byte, error) {
 	if err := data.Compact(); err != nil {
-		return nil, &usageError{fmt.Errorf("read event: %w", err)}
+		return nil, &usageError{fmt.Errorf("read event: %s", jsonx.Explain(err))}
 	}
 	line, err := json.Marshal(published{f.kind, f.key, json.RawMessage(data)})
 	if err != nil {
@@ -106,9 +107,9 @@ func (f *publishFlags) event(data jsontext.Value) ([]byte, error) {
 
 // stream turns the JSON values of in into lines as they come. bad is what was
 // wrong with a value, once the lines have ended: those before it are published.
-// stop ends the stream where the request ended first; what reads in ends with its
-// next value or its end.
-func (f *publishFlags) stream(in io.Reader) (lines io.Reader, bad func() error, stop func()) {
+// stop ends the stream where the request ended first, as ctx does, for whose end the
+// request would wait; what reads in ends with its next value or its end.
+func (f *publishFlags) stream(ctx context.Context, in io.Reader) (lines io.Reader, bad func() error, stop func()) {
 	r, w := io.Pipe()
 	found := make(chan error, 1)
 	go func() {
@@ -124,7 +125,11 @@ func (f *publishFlags) stream(in io.Reader) (lines io.Reader, bad func() error, 
 			return nil
 		}
 	}
-	return r, bad, func() { _ = r.Close() }
+	release := context.AfterFunc(ctx, func() { _ = r.CloseWithError(ctx.Err()) })
+	return r, bad, func() {
+		release()
+		_ = r.Close()
+	}
 }
 
 // lines writes an event for each value, until their end or the first that is none.
@@ -136,7 +141,7 @@ func (f *publishFlags) lines(in io.Reader, to io.Writer) error {
 			return nil
 		}
 		if err != nil {
-			return &usageError{fmt.Errorf("read standard input: %w", err)}
+			return &usageError{fmt.Errorf("read standard input: %s", jsonx.Explain(err))}
 		}
 		line, err := f.event(v.Clone())
 		if err != nil {

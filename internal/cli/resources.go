@@ -19,6 +19,9 @@ func newResources(e *env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return servers.withClient(cmd.Context(), e, app.ClientOptions{}, nil, func(client *app.Client) error {
 				list, err := client.Watches.Resources(cmd.Context())
+				if cmd.Context().Err() != nil {
+					return errInterrupted // nothing was found out
+				}
 				if printErr := e.printResources(list); printErr != nil {
 					return printErr
 				}

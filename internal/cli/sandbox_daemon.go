@@ -236,18 +236,18 @@ func newSandboxRelease(e *env, f *daemonFlags) *cobra.Command {
 		Args:  usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
+				if err := canKeep(keep); err != nil { // afterwards the sandbox is over
+					return &usageError{err}
+				}
 				var info app.SandboxInfo
-				if err := c.call(cmd.Context(), http.MethodPost, sandboxPath(args[0], "release"), req, &info); err != nil {
+				err := c.call(cmd.Context(), http.MethodPost, sandboxPath(args[0], "release"), req, &info)
+				if err != nil {
 					return err
 				}
-				if keep != "" {
-					for _, o := range info.Outputs {
-						if err := c.fetchArtifact(cmd.Context(), info.ID, strings.TrimPrefix(o.URI, "store://"), keep); err != nil {
-							return err
-						}
-					}
+				for i := 0; keep != "" && err == nil && i < len(info.Outputs); i++ {
+					err = c.fetchArtifact(cmd.Context(), info.ID, strings.TrimPrefix(info.Outputs[i].URI, "store://"), keep)
 				}
-				return e.printReleased(&info)
+				return errors.Join(e.printReleased(&info), err)
 			})
 		},
 	}
@@ -255,6 +255,24 @@ func newSandboxRelease(e *env, f *daemonFlags) *cobra.Command {
 	flags.StringVar((*string)(&req.Reason), "reason", string(worker.ReasonExplicit), "explicit or idle wait for calls that are under way, deadline and failed do not")
 	flags.StringVar(&keep, "keep-artifacts", "", "directory that gets the artifacts, each under the name of its address")
 	return cmd
+}
+
+// canKeep makes the directory for artifacts, and finds out whether it takes files.
+func canKeep(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var file *os.File
+		if file, err = os.CreateTemp(dir, ".try-"); err == nil {
+			err = errors.Join(file.Close(), os.Remove(file.Name()))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("--keep-artifacts: %w", err)
+	}
+	return nil
 }
 
 func (e *env) printReleased(s *app.SandboxInfo) error {

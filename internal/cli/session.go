@@ -64,7 +64,9 @@ func newSessionStart(e *env, f *daemonFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			run.session = args[0]
+			if run.session = args[0]; run.session == "" {
+				return &usageError{errors.New("the name of the session is empty")}
+			}
 			spec, err := run.spec(e, c)
 			if err != nil {
 				return err

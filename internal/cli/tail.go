@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/feed"
+	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/sse"
 )
@@ -59,7 +60,9 @@ anybody's; one that is given by --url gets $OSSICLE_TOKEN too.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address := ""
 			if len(args) > 0 {
-				address = args[0]
+				if address = args[0]; address == "" {
+					return &usageError{errors.New("the address is empty")}
+				}
 			}
 			return f.run(cmd.Context(), e, address)
 		},
@@ -94,7 +97,7 @@ func (f *tailFlags) run(ctx context.Context, e *env, address string) error {
 	if target, err = f.streamURL(target); err != nil {
 		return &usageError{err}
 	}
-	t := &tail{env: e, cursor: f.cursor, left: f.count}
+	t := &tail{env: e, cursor: f.cursor, left: f.count, address: target, given: token != ""}
 	if f.exec != "" {
 		t.command = &command{line: f.exec, limit: f.execTime, out: e.Out, err: e.Err}
 	}
@@ -144,6 +147,8 @@ type tail struct {
 	client  *sse.Client
 	command *command
 	cursor  string
+	address string // as it was given or found
+	given   bool   // a token was
 	left    int // events to go; 0 is no end
 	enough  bool
 	done    context.CancelFunc
@@ -159,6 +164,7 @@ func (t *tail) follow(ctx context.Context) error {
 	if errors.Is(err, errEnough) {
 		err = nil
 	}
+	err = t.refused(err)
 	if refused, ok := errors.AsType[*sse.StatusError](err); ok && refused.Code == http.StatusNoContent {
 		err = nil // the server says that nothing more will come
 	}
@@ -169,6 +175,25 @@ func (t *tail) follow(ctx context.Context) error {
 		return errInterrupted
 	}
 	return err
+}
+
+// refused says in words what the answer of a server of ours says.
+func (t *tail) refused(err error) error {
+	refused, ok := errors.AsType[*sse.StatusError](err)
+	if !ok {
+		return err
+	}
+	if refused.Code == http.StatusUnauthorized {
+		return fmt.Errorf("open stream: %s", refusedToken(t.given, t.address))
+	}
+	var p app.Problem
+	if json.Unmarshal([]byte(refused.Message), &p) != nil || p.Detail == "" {
+		return err
+	}
+	if refused.Code == http.StatusBadRequest {
+		return &usageError{fmt.Errorf("open stream: %w", &p)}
+	}
+	return fmt.Errorf("open stream: %w", &p)
 }
 
 // handle prints or runs, and then keeps the id (specification F-25).

@@ -160,7 +160,10 @@ func current(ctx context.Context, db *sql.DB, sources fs.FS) error {
 	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master WHERE name = 'schema_version'`).Scan(&there); err != nil {
 		return fmt.Errorf("read schema version: %w", err)
 	}
-	version := int64(0)
+	version, tables := int64(0), 0
+	if err := db.QueryRowContext(ctx, `SELECT count(*) FROM sqlite_master`).Scan(&tables); err == nil && tables == 0 {
+		return fs.ErrNotExist // an attempt that came to nothing
+	}
 	if there > 0 {
 		if err := db.QueryRowContext(ctx, `SELECT coalesce(max(version_id), 0) FROM schema_version WHERE is_applied`).Scan(&version); err != nil {
 			return fmt.Errorf("read schema version: %w", err)

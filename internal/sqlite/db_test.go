@@ -112,6 +112,13 @@ func TestOpenExisting(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a directory was made: %v", err)
 	}
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), empty, &Options{Existing: true}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing is in it: %v", err)
+	}
 	db := open(t, path, nil)
 	again := open(t, path, &Options{Existing: true})
 	if _, err := again.Tokens().List(t.Context()); err != nil {
