@@ -1,12 +1,8 @@
 package app
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -51,7 +47,7 @@ func TestGatewaysUseEachOther(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys.json")
 	shared := func(c *config.Config) {
 		c.Feed.Store, c.Gateway.KeyFile = dsn, keys
-		c.Gateway.Listen = freeAddress(t)
+		c.Gateway.Listen = testserver.Addr(t)
 		c.Gateway.Address = "http://" + c.Gateway.Listen
 	}
 	dir := t.TempDir()
@@ -81,20 +77,4 @@ func TestGatewaysUseEachOther(t *testing.T) {
 	if rec := held.Record(); rec.State != worker.StateReleased {
 		t.Errorf("%+v", rec)
 	}
-}
-
-// freeAddress is one that nobody listens at. Where it can be, it is on a loopback
-// address of its own: a port of the common one may be another's a moment later.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ip := "127.0.0.1"
-	if runtime.GOOS == "linux" {
-		ip = fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ip+":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
