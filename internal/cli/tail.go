@@ -149,7 +149,7 @@ type tail struct {
 	cursor  string
 	address string // as it was given or found
 	given   bool   // a token was
-	left    int // events to go; 0 is no end
+	left    int    // events to go; 0 is no end
 	enough  bool
 	done    context.CancelFunc
 }
