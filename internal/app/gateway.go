@@ -157,7 +157,7 @@ func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *W
 	if err := g.hold(); err != nil {
 		return nil, err
 	}
-	if err := g.openDir(); err != nil {
+	if err := g.openDir(ctx); err != nil {
 		return nil, err
 	}
 	if err := g.openHost(ctx); err != nil {
@@ -197,7 +197,7 @@ func (g *WorkerGateway) hold() error {
 
 // openDir makes the directory of this process, below which sandboxes can reach
 // their socket, and removes those of earlier processes that were killed.
-func (g *WorkerGateway) openDir() (err error) {
+func (g *WorkerGateway) openDir(ctx context.Context) (err error) {
 	note := ""
 	if g.o.Data != "" {
 		note = filepath.Join(g.o.Data, gatewayDir, "directory")
@@ -216,7 +216,7 @@ func (g *WorkerGateway) openDir() (err error) {
 		defer release()
 		return os.RemoveAll(g.dir)
 	})
-	sweepSandboxDirs(g.dir)
+	sweepSandboxDirs(ctx, g.dir)
 	if note != "" {
 		if err := os.WriteFile(note, []byte(g.dir+"\n"), 0o600); err != nil {
 			return fmt.Errorf("open gateway: %w", err)

@@ -31,11 +31,20 @@ func TestLeftoversGo(t *testing.T) {
 		age        time.Duration
 		stays      bool
 	}{
-		{"watches/kept.json", "{}", old, true}, {"watches/lost.json", "{}", old, false}, {"watches/fresh.json", "{}", young, true},
-		{"listeners/kept.json", "{}", old, true}, {"listeners/lost.json", "{}", old, false}, {"listeners/notes.txt", "", old, true},
-		{"live/up.json", `{"url":"` + living.URL + `"}`, old, true}, {"live/down.json", `{"url":"` + gone.URL + `"}`, old, false}, {"live/down2.json", "{}", young, true},
-		{"ears/up.json", self, old, true}, {"ears/down.json", `{"pid":2147483646}`, old, false},
-		{"watches/.new.1", "", unfinishedAge + time.Hour, false}, {"live/.new.2", "", time.Hour, true}, {".new.3", "", old, false},
+		{"watches/kept.json", "{}", old, true},
+		{"watches/lost.json", "{}", old, false},
+		{"watches/fresh.json", "{}", young, true},
+		{"listeners/kept.json", "{}", old, true},
+		{"listeners/lost.json", "{}", old, false},
+		{"listeners/notes.txt", "", old, true},
+		{"live/up.json", `{"url":"` + living.URL + `"}`, old, true},
+		{"live/down.json", `{"url":"` + gone.URL + `"}`, old, false},
+		{"live/down2.json", "{}", young, true},
+		{"ears/up.json", self, old, true},
+		{"ears/down.json", `{"pid":2147483646}`, old, false},
+		{"watches/.new.1", "", unfinishedAge + time.Hour, false},
+		{"live/.new.2", "", time.Hour, true},
+		{".new.3", "", old, false},
 		{"settings.json", "{}", old, true},
 	} {
 		path := filepath.Join(dir, f.name)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -50,7 +51,7 @@ const (
 
 // sweepSandboxDirs removes the directories beside ours that processes left behind
 // which were killed. Who lives holds his; who is older than that custom listens.
-func sweepSandboxDirs(ours string) {
+func sweepSandboxDirs(ctx context.Context, ours string) {
 	parent, err := os.Open(filepath.Dir(ours))
 	if err != nil {
 		return // they are only in the way
@@ -60,7 +61,7 @@ func sweepSandboxDirs(ours string) {
 	removed := 0
 	for _, name := range names {
 		dir := filepath.Join(filepath.Dir(ours), name)
-		if !strings.HasPrefix(name, sandboxDirPrefix) || dir == ours || !leftBehind(dir) {
+		if !strings.HasPrefix(name, sandboxDirPrefix) || dir == ours || !leftBehind(ctx, dir) {
 			continue
 		}
 		removeLeft(dir)
@@ -71,7 +72,7 @@ func sweepSandboxDirs(ours string) {
 }
 
 // leftBehind reports whether nobody uses a directory of sandboxes any more.
-func leftBehind(dir string) bool {
+func leftBehind(ctx context.Context, dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() || !ours(info) || time.Since(info.ModTime()) < leftAge {
 		return false
@@ -81,7 +82,9 @@ func leftBehind(dir string) bool {
 		return false
 	}
 	defer release()
-	conn, err := net.DialTimeout("unix", filepath.Join(dir, gatewaySocket), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, gatewaySocket))
 	if err == nil {
 		_ = conn.Close()
 	}

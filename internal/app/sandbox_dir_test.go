@@ -53,7 +53,7 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 		return err == nil
 	}
 	own := place(sandboxDirPrefix + "own")
-	sweepSandboxDirs(own)
+	sweepSandboxDirs(t.Context(), own)
 	if there(left) || !there(held) || !there(listening) || !there(fresh) || !there(other) {
 		t.Errorf("left %v, held %v, listening %v, fresh %v, other %v", there(left), there(held), there(listening), there(fresh), there(other))
 	}
@@ -62,7 +62,7 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 	if err := os.Chtimes(listening, old, old); err != nil { // its socket has just gone
 		t.Fatal(err)
 	}
-	sweepSandboxDirs(own)
+	sweepSandboxDirs(t.Context(), own)
 	if there(held) || there(listening) || !there(fresh) {
 		t.Errorf("held %v, listening %v, fresh %v", there(held), there(listening), there(fresh))
 	}

@@ -100,8 +100,14 @@ func RunStore(t *testing.T, open func(t *testing.T) func() access.Store) { // F-
 			expires, revoked time.Time
 			stays            bool
 		}{
-			{stays: true}, {expires: long}, {revoked: long}, {expires: late, stays: true}, {revoked: late, stays: true},
-			{expires: now.Add(time.Hour), revoked: long}, {expires: long, revoked: now}, {expires: now.Add(time.Hour), stays: true},
+			{stays: true},
+			{expires: long},
+			{revoked: long},
+			{expires: late, stays: true},
+			{revoked: late, stays: true},
+			{expires: now.Add(time.Hour), revoked: long},
+			{expires: long, revoked: now},
+			{expires: now.Add(time.Hour), stays: true},
 		} {
 			tok := make1(t, fmt.Sprint(i), access.Rights{}, time.Time{})
 			tok.ID, tok.Created, tok.Expires, tok.Revoked = fmt.Sprint("t", i), now.Add(-2*access.KeepEnded), c.expires, c.revoked
