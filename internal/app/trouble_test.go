@@ -11,6 +11,15 @@ import (
 	"github.com/ossicle/ossicle/agent/agenttest"
 )
 
+// rememberingAgents keep transcripts in memory: what a disk is too slow for is missing
+// in them, and is not what is asked here.
+func rememberingAgents(t *testing.T, dir string) *Agents {
+	t.Helper()
+	a := testAgents(t, dir)
+	a.Store = agent.NewMemoryStore(0, 0)
+	return a
+}
+
 // trouble is what the API tells of a session, by itself and in the list.
 func (s *served) trouble(id string) *agent.Trouble {
 	s.t.Helper()
@@ -35,7 +44,7 @@ func (s *served) troubled(id string, kind agent.TroubleKind, part string) {
 func TestMissingAgentIsTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s := serve(t, testAgents(t, dir), dir, "")
+	s := serve(t, rememberingAgents(t, dir), dir, "")
 	code, body := s.ask(http.MethodPost, "/v1/sessions", `{"id":"a","agent":["/nosuch/agent","--key","hunter2"],"dir":"`+dir+`"}`)
 	info := decode[SessionInfo](t, []byte(body))
 	if code != http.StatusOK || info.Trouble == nil || info.Trouble.Kind != agent.TroubleUnavailable {
@@ -61,7 +70,7 @@ func TestMissingAgentIsTold(t *testing.T) {
 func TestTroubleIsTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a := testAgents(t, dir)
+	a := rememberingAgents(t, dir)
 	s := serve(t, a, dir, "")
 	fake := agenttest.New(agenttest.Fail(errors.New("the model refuses key hunter2hunter2")), agenttest.Die(""), agenttest.Say("ok"))
 	spec := AgentSpec{ID: "a", Engine: fake.New}
@@ -103,7 +112,7 @@ func TestTroubleIsTold(t *testing.T) {
 func TestCutOffTurnIsTold(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a := testAgents(t, dir)
+	a := rememberingAgents(t, dir)
 	s := serve(t, a, dir, "")
 	fake := agenttest.New(agenttest.Say("ok"), agenttest.Say("ok"))
 	mustSay(t, start(t, a, AgentSpec{ID: "a", Engine: fake.New}), "one")
