@@ -61,6 +61,7 @@ export async function watch() {
   await page.getByRole("dialog").getByRole("button", { name: "Stop the watch" }).click();
   await mine.waitFor({ state: "detached" });
   await page.getByText("Nothing is watched").waitFor();
+  await until("the keyboard in the list", () => page.getByRole("region", { name: "Watches by session" }).evaluate((e) => e === document.activeElement));
   await page.getByText(/sessions watch nothing/).click();
   await page.getByRole("button", { name: "Start a watch in two" }).waitFor();
   await close(page);
@@ -132,6 +133,7 @@ export async function workers() {
   await row("box-2").getByRole("button", { name: "Kill…" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Kill it" }).click();
   await row("box-2").getByText("Killed", { exact: true }).waitFor();
+  await until("the keyboard in the list", () => page.getByRole("region", { name: "Sandboxes" }).evaluate((e) => e === document.activeElement));
   assert.equal(await row("box-2").getByText(/Failed|sandbox_exited/).count(), 0);
   assert.equal(await row("box-2").getByRole("button", { name: "Kill…" }).count(), 0);
   await close(page, "status of 400"); // of the name that is none

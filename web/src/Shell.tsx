@@ -7,6 +7,7 @@ import type { Theme } from "./theme";
 import { applyTheme, storedTheme, themes } from "./theme";
 import { Boundary } from "./ui/Boundary";
 import { Button, IconButton } from "./ui/Button";
+import { focusMain } from "./ui/focus";
 import { Icon } from "./ui/Icon";
 import { SessionsView } from "./views/SessionsView";
 
@@ -89,16 +90,6 @@ export function Shell() {
       </main>
     </div>
   );
-}
-
-// It takes the focus for this once: were it focusable for good, a click on any text
-// would lead the Tab key back to its beginning.
-function focusMain(): void {
-  const main = document.getElementById("main");
-  if (!main) return;
-  main.tabIndex = -1;
-  main.addEventListener("blur", () => main.removeAttribute("tabindex"), { once: true });
-  main.focus();
 }
 
 function Body({ place, id }: { place: Place; id: string }) {

@@ -1,7 +1,8 @@
 import { Dialog } from "radix-ui";
-import { useState } from "react";
+import { useRef, useState } from "react";
 import { message } from "../live/api";
 import { Button } from "./Button";
+import { focusMain } from "./focus";
 import { Problem } from "./Problem";
 
 interface Props {
@@ -18,6 +19,10 @@ interface Props {
 export function Confirm({ open, onClose, title, text, verb, danger = true, act }: Props) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState("");
+  // What was clicked is likely gone when it is done: the keyboard then goes on from the
+  // list that it stood in.
+  const list = useRef<HTMLElement | null>(null);
+  const acted = useRef(false);
   const close = (): void => {
     setError("");
     onClose();
@@ -25,10 +30,12 @@ export function Confirm({ open, onClose, title, text, verb, danger = true, act }
   const run = async (): Promise<void> => {
     setBusy(true);
     setError("");
+    acted.current = true;
     try {
       await act();
       close();
     } catch (e) {
+      acted.current = false;
       setError(message(e));
     } finally {
       setBusy(false);
@@ -38,7 +45,20 @@ export function Confirm({ open, onClose, title, text, verb, danger = true, act }
     <Dialog.Root open={open} onOpenChange={(o) => !o && !busy && close()}>
       <Dialog.Portal>
         <div className="scrim" />
-        <Dialog.Content className="dialog" onInteractOutside={(e) => e.preventDefault()}>
+        <Dialog.Content
+          className="dialog"
+          onInteractOutside={(e) => e.preventDefault()}
+          onOpenAutoFocus={() => {
+            acted.current = false;
+            list.current = document.activeElement?.closest<HTMLElement>('[role="region"][tabindex]') ?? null;
+          }}
+          onCloseAutoFocus={(e) => {
+            if (!acted.current) return;
+            e.preventDefault();
+            if (list.current?.isConnected) list.current.focus();
+            else focusMain();
+          }}
+        >
           <Dialog.Title asChild>
             <h2 className="wrap">{title}</h2>
           </Dialog.Title>
