@@ -51,7 +51,7 @@ func place(at jsontext.Pointer) string {
 }
 
 func kind(e *json.SemanticError) string {
-	switch e.JSONKind {
+	switch e.JSONKind { //nolint:exhaustive // the others begin no value
 	case jsontext.KindNull:
 		return "null"
 	case jsontext.KindTrue, jsontext.KindFalse:
@@ -79,7 +79,7 @@ func wanted(t reflect.Type) string {
 	if t == nil {
 		return "something else"
 	}
-	switch t.Kind() {
+	switch t.Kind() { //nolint:exhaustive // the others are read from no JSON
 	case reflect.Pointer:
 		return wanted(t.Elem())
 	case reflect.String:
@@ -93,10 +93,10 @@ func wanted(t reflect.Type) string {
 	case reflect.Float32, reflect.Float64:
 		return "a number"
 	case reflect.Slice, reflect.Array:
-		switch t.Elem().Kind() {
-		case reflect.Uint8:
+		if t.Elem().Kind() == reflect.Uint8 {
 			return "a string in base64"
-		case reflect.String:
+		}
+		if t.Elem().Kind() == reflect.String {
 			return "an array of strings"
 		}
 		return "an array"
