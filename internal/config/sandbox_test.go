@@ -75,7 +75,7 @@ func TestRulesAreToldInKeys(t *testing.T) {
 		told = append(told, rules(&p).Error())
 	}
 	text := strings.Join(told, "\n")
-	if i := strings.Index(text, "Seconds"); i >= 0 {
+	if strings.Contains(text, "Seconds") {
 		t.Errorf("a name of the contract is left: %s", text)
 	}
 	for _, key := range []string{
