@@ -44,6 +44,9 @@ func (s *Session) ensureEngine(ctx context.Context) (Engine, error) {
 	engine, info, err := s.startEngine(ctx)
 	if err != nil {
 		err = &startError{err}
+		if s.isLeaving() {
+			return nil, err // we have ended it; that says nothing about the agent
+		}
 		s.noAgent(err)
 		s.reportExit(ctx, titleUnavailable, err)
 		return nil, err
@@ -51,6 +54,15 @@ func (s *Session) ensureEngine(ctx context.Context) (Engine, error) {
 	s.reportStart(ctx, engine, info)
 	s.awaitTools(ctx, info)
 	return engine, nil
+}
+
+func (s *Session) isLeaving() bool {
+	select {
+	case <-s.leaving:
+		return true
+	default:
+		return false
+	}
 }
 
 // noAgent notes that no agent can be started.
@@ -74,19 +86,10 @@ func (s *Session) awaitTools(ctx context.Context, info Info) {
 	s.mu.Unlock()
 	wait, cancel := context.WithTimeout(ctx, s.opts.AttachWait)
 	defer cancel()
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		defer cancel()
-		select {
-		case <-gone:
-		case <-s.leaving:
-		case <-wait.Done():
-		}
-	})
+	wait, release := until(wait, gone, s.leaving)
 	err := s.opts.Attached(wait)
 	late := errors.Is(wait.Err(), context.DeadlineExceeded)
-	cancel()
-	watcher.Wait()
+	release()
 	if err == nil || !late {
 		return
 	}
@@ -111,9 +114,32 @@ func (s *Session) allowStart(now time.Time) error {
 	return nil
 }
 
+// until is a context that ends also when one of two channels is closed; release
+// ends it, and waits until nobody waits for them any more.
+func until(ctx context.Context, one, other <-chan struct{}) (_ context.Context, release func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		defer cancel()
+		select {
+		case <-one:
+		case <-other:
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		cancel()
+		watcher.Wait()
+	}
+}
+
+// startEngine begins a life of the agent. An agent that has not begun when the
+// session ends is not waited for: it has no turn that could be lost.
 func (s *Session) startEngine(ctx context.Context) (Engine, Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.StartTime)
 	defer cancel()
+	ctx, release := until(ctx, s.leaving, nil)
+	defer release()
 	engine, err := s.newEngine()
 	if err != nil {
 		return nil, Info{}, err

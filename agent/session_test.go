@@ -367,6 +367,31 @@ func TestShutdownCancelsTheRun(t *testing.T) {
 	})
 }
 
+// N-15: an agent that has not begun has no turn to wait for. That it was ended says
+// nothing about it.
+func TestShutdownEndsAStart(t *testing.T) {
+	t.Parallel()
+	a := agenttest.New()
+	a.OnStart = func(ctx context.Context, _ int, _ agent.StartOptions, _ agent.Sink) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	play(t, a, nil, func(t *testing.T, s *stage) {
+		ticket := s.submit("one", nil)
+		synctest.Wait()
+		began := time.Now()
+		s.stop()
+		<-s.Done()
+		if took := time.Since(began); took != 0 {
+			t.Errorf("shutdown took %v", took)
+		}
+		if _, err := ticket.Wait(t.Context()); !errors.Is(err, agent.ErrClosed) {
+			t.Errorf("the input ended with %v", err)
+		}
+		s.well()
+	})
+}
+
 // N-15: an agent that does not obey is killed; 8 s in all.
 func TestShutdownKillsADeafAgent(t *testing.T) {
 	t.Parallel()
