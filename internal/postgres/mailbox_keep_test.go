@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"database/sql"
 	"errors"
 	"io/fs"
 	"slices"
@@ -14,13 +15,9 @@ import (
 	"github.com/ossicle/ossicle/mailbox"
 )
 
-// A database of before there were bounds is taken up where it lies: nothing is
-// lost, what was read counts as done when its sender reaches the bound, and only
-// then is anything removed.
-func TestMailboxOfBefore(t *testing.T) {
-	t.Parallel()
-	pg := server.Get(t)
-	dsn, session := pg.Database(t), newMailboxSession()
+// schemaAt makes the schema of an earlier version.
+func schemaAt(t *testing.T, dsn string, version int64) *sql.DB {
+	t.Helper()
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -36,13 +33,75 @@ func TestMailboxOfBefore(t *testing.T) {
 	}
 	p, err := goose.NewProvider(goose.DialectPostgres, old, sources, goose.WithTableName("ossicle.schema_version"), goose.WithDisableGlobalRegistry(true))
 	if err == nil {
-		_, err = p.UpTo(t.Context(), 4)
+		_, err = p.UpTo(t.Context(), version)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	return old
+}
+
+// Processes of before, which are at work when the schema changes, lose nothing of what
+// they are about, and the change is not lost to them: it queues where they do.
+func TestMailboxChangesUnderWriters(t *testing.T) {
+	t.Parallel()
+	pg := server.Get(t)
+	dsn := pg.Database(t)
+	old := schemaAt(t, dsn, 4)
+	defer func() { _ = old.Close() }()
+	writer, err := old.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = writer.Rollback() }()
+	write := func(query string) {
+		t.Helper()
+		if _, err := writer.ExecContext(t.Context(), query); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`INSERT INTO ossicle.mailbox (session) VALUES ('s') ON CONFLICT DO NOTHING`)
+	write(`SELECT 1 FROM ossicle.mailbox WHERE session = 's' FOR UPDATE`)
+	opened := make(chan error, 1)
+	go func() {
+		db, err := Open(t.Context(), dsn, nil)
+		if err == nil {
+			db.Close()
+		}
+		opened <- err
+	}()
+	deadline := time.Now().Add(30 * time.Second)
+	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) { // the server tells nobody who waits
+		err := old.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'ossicle.mailbox'::regclass)`).Scan(&waiting)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the change does not wait for the writer: %v", err)
+		}
+	}
+	write(`INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen) VALUES ('s', 'a', '', '', '', 'active', 1, 1)`)
+	write(`INSERT INTO ossicle.mailbox_signal (session, seq, id, time, sender, recipient, type, priority, depth, reply_to, metadata, content)
+		VALUES ('s', 1, 's1', 1, 'a', 'b', 'inform', '', 0, '', '', 'x')`)
+	if err := writer.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Errorf("bring the schema up to date: %v", err)
+	}
+	var size, waiting int
+	if err := old.QueryRowContext(t.Context(), `SELECT size, waiting FROM ossicle.mailbox_signal, ossicle.mailbox_agent`).Scan(&size, &waiting); err != nil || size != 1 || waiting != 1 {
+		t.Errorf("size %d, waiting %d, %v", size, waiting, err)
+	}
+}
+
+// A database of before there were bounds is taken up where it lies: nothing is
+// lost, what was read counts as done when its sender reaches the bound, and only
+// then is anything removed.
+func TestMailboxOfBefore(t *testing.T) {
+	t.Parallel()
+	pg := server.Get(t)
+	dsn, session := pg.Database(t), newMailboxSession()
+	old := schemaAt(t, dsn, 4)
 	now := time.Now()
-	_, err = old.ExecContext(t.Context(), `WITH
+	_, err := old.ExecContext(t.Context(), `WITH
 		s AS (INSERT INTO ossicle.mailbox (session, signals, notes) VALUES ($1, 3, 1)),
 		a AS (INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen) VALUES
 			($1, 'a', '', '', $3, 'active', $2, $2), ($1, 'b', '', '', $3, 'active', $2, $2)),

@@ -1,5 +1,9 @@
 -- +goose Up
 
+-- In the order of writers, which queue at the session first: processes of before may
+-- be at work, and neither side is to deadlock with the other.
+LOCK TABLE ossicle.mailbox, ossicle.mailbox_agent, ossicle.mailbox_signal IN ACCESS EXCLUSIVE MODE;
+
 -- A signal is done when nobody has still to acknowledge it; done and done_bytes of
 -- the session are how many there are. What was sent before counts as not done until
 -- somebody looks.
