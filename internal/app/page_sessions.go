@@ -86,17 +86,22 @@ func (t *sessionsTopic) flush(ctx context.Context) {
 				continue
 			}
 		}
-		ctx, cancel := context.WithTimeout(ctx, pageRead)
-		m, err := t.p.api.meta(ctx, id)
-		cancel()
-		switch {
-		case err == nil:
-			info := t.p.api.info(ctx, m)
-			t.tell(&info)
-		case statusOf(err) == notFound && t.told[id] != nil:
-			delete(t.told, id)
-			t.push("sessions.removed", map[string]string{"id": id}, id)
-		}
+		t.recall(ctx, id)
+	}
+}
+
+// recall tells of a session that does not run as its store has it.
+func (t *sessionsTopic) recall(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(ctx, pageRead)
+	defer cancel()
+	m, err := t.p.api.meta(ctx, id)
+	switch {
+	case err == nil:
+		info := t.p.api.info(ctx, m)
+		t.tell(&info)
+	case statusOf(err) == notFound && t.told[id] != nil:
+		delete(t.told, id)
+		t.push("sessions.removed", map[string]string{"id": id}, id)
 	}
 }
 

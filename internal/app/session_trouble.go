@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -44,9 +45,14 @@ func (s *sessionAPI) leftBehind(ctx context.Context, id string) *agent.Trouble {
 	return last.Trouble()
 }
 
-// elsewhere reports whether a process of its own runs the session, whose turn may
-// have no end yet.
+// elsewhere reports whether another process may run the session, whose turn then may
+// have no end yet: one of its own, or the daemon, where this is none.
 func (s *sessionAPI) elsewhere(ctx context.Context, id string) bool {
+	if s.only != "" {
+		if _, alive := askPlace(ctx, filepath.Join(s.data, daemonFile)); alive {
+			return true
+		}
+	}
 	_, alive := askPlace(ctx, livePath(s.data, id))
 	return alive
 }

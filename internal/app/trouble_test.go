@@ -150,3 +150,46 @@ func TestCutOffTurnIsTold(t *testing.T) {
 		t.Errorf("%d ends of the turn that was cut off", ends)
 	}
 }
+
+// The list says of a session that has just been stopped how its last turn ended, as
+// whoever opens the list later is told; its store does not answer for those who are gone.
+func TestListTellsHowAStoppedSessionWasLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := testAgents(t, dir)
+	s := serve(t, a, dir, "")
+	one := start(t, a, AgentSpec{ID: "a", Engine: agenttest.New(agenttest.Fail(errors.New("no model"))).New})
+	page := s.tab()
+	page.subscribe("sessions")
+	if _, err := say(t, one, "one"); err == nil {
+		t.Error("it did not fail")
+	}
+	if code, body := s.ask(http.MethodPost, "/v1/sessions/a/stop", ""); code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	m := page.until(func(m tabMessage) bool {
+		return m.Action == "sessions.changed" && !decode[struct{ Session SessionInfo }](t, m.Data).Session.Running
+	})
+	if got := decode[struct{ Session SessionInfo }](t, m.Data).Session; got.Trouble == nil || got.Trouble.Kind != agent.TroubleFailed {
+		t.Errorf("%s: %+v", got.State, got.Trouble)
+	}
+}
+
+// A process of one session does not know whether the daemon beside it has the turns of
+// others in hand: it calls none of them cut off while that lives, which does know.
+func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store := agent.NewMemoryStore(0, 0)
+	if err := store.Save(t.Context(), agent.Meta{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Append(t.Context(), "a", agent.Entry{Time: time.Now(), Kind: agent.EntryRunStart, Run: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	theirs, ours, alone := testAgents(t, dir), testAgents(t, t.TempDir()), testAgents(t, t.TempDir())
+	theirs.Store, ours.Store, alone.Store = store, store, store
+	serve(t, alone, t.TempDir(), "b").troubled("a", agent.TroubleCutOff, "in its midst")
+	serve(t, theirs, dir, "").troubled("a", agent.TroubleCutOff, "in its midst")
+	serve(t, ours, dir, "b").troubled("a", "", "")
+}
