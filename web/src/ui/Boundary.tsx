@@ -36,7 +36,9 @@ export class Boundary extends Component<Props, { failed: string | null }> {
  * page that could not be fetched is not fetched again otherwise.
  */
 function Failed({ why, reload }: { why: string; reload: () => void }) {
-  const away = useStatus() !== "live";
+  // Only after it was there: a page that has just been loaded connects, and would load
+  // itself again without end if what failed fails each time.
+  const away = useStatus() === "reconnecting";
   const waited = useRef(false);
   useEffect(() => {
     if (away) waited.current = true;

@@ -67,6 +67,28 @@ test("a view that cannot be loaded while the daemon is away says so, and loads i
   quiet.mockRestore();
 });
 
+test("a view that fails before the page is connected does not load it again and again", () => {
+  const quiet = vi.spyOn(console, "error").mockImplementation(() => undefined);
+  const { page: p, becomes } = connected("connecting");
+  const reload = vi.fn();
+  const Broken = (): never => {
+    throw new Error("it fails each time");
+  };
+  render(
+    <PageContext value={p}>
+      <Boundary of="a" reload={reload}>
+        <Broken />
+      </Boundary>
+    </PageContext>,
+  );
+  expect(screen.getByText("it fails each time")).toBeTruthy();
+  becomes("live");
+  expect(reload).not.toHaveBeenCalled();
+  act(() => screen.getByText("Load the page again").click());
+  expect(reload).toHaveBeenCalledTimes(1);
+  quiet.mockRestore();
+});
+
 test("what is awaited of a daemon that is away says so", () => {
   const { page: p, becomes } = connected("live");
   const view = { phase: "loading", state: [], code: "", error: "" } as View<unknown>;
