@@ -26,6 +26,9 @@ const (
 	removedPrefix = ".removed."
 	// unusedMost bounds the sessions that are removed at a time.
 	unusedMost = 20
+	// unusedTime bounds how long who opens a session removes others in a database, of
+	// the mailboxOpen that he has.
+	unusedTime = 5 * time.Second
 )
 
 // lock makes the session's directory, and keeps others from removing it.
@@ -64,6 +67,8 @@ func (c *Collaborations) removeRows(ctx context.Context, db *postgres.DB) {
 	if keep < 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, unusedTime)
+	defer cancel()
 	removed, err := db.RemoveMailboxes(ctx, time.Now().Add(-keep), unusedMost)
 	if err != nil {
 		c.logger().LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Reason("remove"), logattr.Err(err))

@@ -158,19 +158,36 @@ func (p *post) seat(now time.Time) error {
 	return err
 }
 
+// unused tells whether nobody has used a session since $2.
+const unused = `NOT EXISTS (SELECT 1 FROM ossicle.mailbox_agent a WHERE a.session = b.session AND a.seen >= $2)`
+
 // RemoveMailboxes removes sessions that were begun before a time and have had no
-// call of a member since, at most so many, the oldest first. It returns their ids.
-func (db *DB) RemoveMailboxes(ctx context.Context, before time.Time, most int) ([]string, error) {
-	rows, err := db.pool.Query(ctx, `DELETE FROM ossicle.mailbox WHERE session IN (SELECT session FROM ossicle.mailbox b
-		WHERE left(session, 15) < $1 COLLATE "C" AND NOT EXISTS (SELECT 1 FROM ossicle.mailbox_agent a WHERE a.session = b.session AND a.seen >= $2)
-		ORDER BY session LIMIT $3 FOR UPDATE SKIP LOCKED) RETURNING session`,
-		before.UTC().Format("20060102_150405"), before.UnixNano(), most)
-	if err != nil {
-		return nil, fmt.Errorf("remove sessions: %w", err)
-	}
-	removed, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("remove sessions: %w", err)
+// call of a member since, at most so many, the oldest first. It returns their ids,
+// with an error those that were removed before it. Each goes for itself: one that has
+// so much that its removal takes longer than ctx lasts keeps no other.
+func (db *DB) RemoveMailboxes(ctx context.Context, before time.Time, most int) (removed []string, err error) {
+	for range most {
+		id, gone := "", false
+		err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+			err := tx.QueryRow(ctx, `SELECT session FROM ossicle.mailbox b WHERE left(session, 15) < $1 COLLATE "C" AND `+unused+` ORDER BY session LIMIT 1 FOR UPDATE SKIP LOCKED`,
+				before.UTC().Format("20060102_150405"), before.UnixNano()).Scan(&id)
+			if err != nil {
+				return err
+			}
+			// It is locked, so nobody uses it from now on; somebody may have just before.
+			deleted, err := tx.Exec(ctx, `DELETE FROM ossicle.mailbox b WHERE session = $1 AND `+unused, id, before.UnixNano())
+			gone = deleted.RowsAffected() > 0
+			return err
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			break
+		}
+		if err != nil {
+			return removed, fmt.Errorf("remove sessions: %w", err)
+		}
+		if gone {
+			removed = append(removed, id)
+		}
 	}
 	return removed, nil
 }

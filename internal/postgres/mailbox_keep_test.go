@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"io/fs"
@@ -190,5 +191,55 @@ func TestRemoveMailboxes(t *testing.T) {
 		if err != nil || left != 2 {
 			t.Errorf("%s has %d sessions, %v", table, left, err)
 		}
+	}
+}
+
+// What keeps one session from being removed keeps no other, and those that are gone
+// are told.
+func TestRemoveMailboxesOneByOne(t *testing.T) {
+	t.Parallel()
+	db := openAt(t, fresh(t), nil)
+	now := time.Now()
+	const first, second = "20250101_000000_00000001", "20250102_000000_00000002"
+	for _, id := range []string{first, second} {
+		if _, err := db.Mailbox(id, nil).Register(t.Context(), mailbox.Registration{Agent: "a", Run: "r"}, now.Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := db.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM ossicle.mailbox_agent WHERE session = $1 FOR UPDATE`, second); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	deadline := time.Now().Add(30 * time.Second)
+	var removed []string
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		removed, err = db.RemoveMailboxes(ctx, now, 2)
+		ended <- err
+	}()
+	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) { // the server tells nobody who waits
+		err := db.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("the second is not waited for: %v", err)
+		}
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !slices.Equal(removed, []string{first}) {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for removed = nil; err == nil && len(removed) == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) { // the server takes a while to see that nobody waits any more
+		removed, err = db.RemoveMailboxes(t.Context(), now, 2)
+	}
+	if err != nil || !slices.Equal(removed, []string{second}) {
+		t.Errorf("then removed %v, %v", removed, err)
 	}
 }
