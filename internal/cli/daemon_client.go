@@ -255,7 +255,12 @@ func (c *daemonClient) unauthorized() string {
 	return refusedToken(c.token != "", c.base)
 }
 
+// refusedToken names the address without what may be secret in it.
 func refusedToken(given bool, address string) string {
+	if u, err := url.Parse(address); err == nil {
+		u.User, u.RawQuery, u.Fragment = nil, "", ""
+		address = u.String()
+	}
 	if !given {
 		return fmt.Sprintf("%.200s asks for a token: give --token-file; 'ossicle token create' makes one there", address)
 	}

@@ -242,7 +242,11 @@ func (e *env) printSession(s *app.SessionInfo) error {
 		fmt.Fprintf(&b, "directory  %s\n", printable(s.Meta.Dir))
 	}
 	if t := s.Trouble; t != nil {
-		fmt.Fprintf(&b, "trouble    %s (since %s)\n", printable(t.Text), t.Since.Local().Format(time.DateTime))
+		since := ""
+		if !t.Since.IsZero() { // it is not known where the beginning of a turn is too far back
+			since = fmt.Sprintf(" (since %s)", t.Since.Local().Format(time.DateTime))
+		}
+		fmt.Fprintf(&b, "trouble    %s%s\n", printable(t.Text), since)
 	}
 	if s.Inbox != nil {
 		fmt.Fprintf(&b, "inbox      %s\n", printable(s.Inbox.String()))
