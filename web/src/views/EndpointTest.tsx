@@ -50,20 +50,21 @@ export function EndpointTest({ tests, server }: { tests: EndpointTests; server: 
       <Button busy={busy} disabled={other} onClick={() => tests.test(server.name)} aria-label={`Test endpoint of ${server.name}`}>
         Test endpoint
       </Button>
-      <span className="tiny grow wrap" role="status">
-        {busy ? "Reaching for it from here; at most 15 s…" : error ? <span className="red-text">{error}</span> : result && <Outcome result={result} />}
+      <span className="tiny grow wrap">
+        {/* How long ago it was changes, and is not to be spoken whenever it does. */}
+        <span role="status">{busy ? "Reaching for it from here; at most 15 s…" : error ? <span className="red-text">{error}</span> : result && outcome(result)}</span>
+        {!busy && !error && result && (
+          <>
+            {" · "}
+            <Time at={result.tested_at} />. <span className="muted">This does not say what the agent does.</span>
+          </>
+        )}
       </span>
       {other && <span className="tiny muted wrap">{tests.running} is being tested; one at a time.</span>}
     </div>
   );
 }
 
-function Outcome({ result: r }: { result: Result }) {
-  return (
-    <>
-      {r.succeeded ? `Reachable from here${r.tool_count === undefined ? "" : `, ${count(r.tool_count, "tool")}`}` : `Not reachable from here${r.reason_code ? `: ${reasonText(r.reason_code)}` : ""}${r.summary ? ` (${r.summary})` : ""}`}
-      {" · "}
-      <Time at={r.tested_at} />. <span className="muted">This does not say what the agent does.</span>
-    </>
-  );
+function outcome(r: Result): string {
+  return r.succeeded ? `Reachable from here${r.tool_count === undefined ? "" : `, ${count(r.tool_count, "tool")}`}` : `Not reachable from here${r.reason_code ? `: ${reasonText(r.reason_code)}` : ""}${r.summary ? ` (${r.summary})` : ""}`;
 }

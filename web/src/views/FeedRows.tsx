@@ -17,7 +17,8 @@ export function FeedRows({ items, dropped }: { items: readonly FeedItem[]; dropp
   };
   return (
     <>
-      <p className="facts-strip" role="status">
+      {/* No status: it would be spoken several times a second. */}
+      <p className="facts-strip">
         {items.length.toLocaleString("en")} shown{dropped ? `; ${dropped.toLocaleString("en")} older ones were let go` : ""}
       </p>
       <div className="scroll-list" ref={scroller} tabIndex={0} role="region" aria-label="Events">

@@ -4,6 +4,7 @@ import { act, cleanup, render, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import type { ReactNode } from "react";
 import { afterEach, expect, test, vi } from "vitest";
+import type { FeedItem } from "../live/feed";
 import { Live } from "../live/live";
 import type { View } from "../live/room";
 import { emptySession } from "../live/session";
@@ -13,6 +14,7 @@ import { connected, page, tests } from "../test/page";
 import { FakeWire } from "../test/wire";
 import { Boundary } from "../ui/Boundary";
 import { PhaseNote } from "../ui/PhaseNote";
+import { FeedRows } from "./FeedRows";
 import { InboxView } from "./InboxView";
 import { McpServerRow } from "./McpServerRow";
 import { StartWatch } from "./StartWatch";
@@ -116,6 +118,19 @@ test("one endpoint is tested at a time", async () => {
   expect(board.textContent).toMatch(/memo is being tested/);
   await userEvent.click(within(board).getByRole("button"));
   expect(test).not.toHaveBeenCalled();
+});
+
+test("what is spoken holds nothing that changes by itself", () => {
+  const result = { tested_at: at, succeeded: true, tool_count: 2 };
+  const { container } = render(
+    <>
+      <McpServerRow tests={tests()} server={{ name: "board", status: "active", endpoint_test: result }} />
+      <FeedRows items={[{ kind: "event", key: "1", id: "1", topic: "t", type: "x", time: at, text: "{}", data: {} } as unknown as FeedItem]} dropped={0} />
+    </>,
+  );
+  expect(container.querySelector(".test time")?.getAttribute("datetime")).toBe(at);
+  expect(container.textContent).toContain("1 shown");
+  expect(screen.getAllByRole("status").map((s) => s.textContent)).toEqual(["Reachable from here, 2 tools"]);
 });
 
 test("why a server was left out stands once in its row", () => {
