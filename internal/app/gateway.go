@@ -201,7 +201,7 @@ func (g *WorkerGateway) openDir(ctx context.Context) (err error) {
 	note := ""
 	if g.o.Data != "" {
 		note = filepath.Join(g.o.Data, gatewayDir, "directory")
-		if left, err := os.ReadFile(note); err == nil {
+		if left, err := os.ReadFile(note); err == nil && abandoned(ctx, strings.TrimSpace(string(left))) { // our data may be a copy of another's
 			removeLeft(strings.TrimSpace(string(left)))
 		}
 	}

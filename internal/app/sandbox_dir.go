@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -74,9 +77,12 @@ func sweepSandboxDirs(ctx context.Context, ours string) {
 // leftBehind reports whether nobody uses a directory of sandboxes any more.
 func leftBehind(ctx context.Context, dir string) bool {
 	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || !ours(info) || time.Since(info.ModTime()) < leftAge {
-		return false
-	}
+	return err == nil && info.IsDir() && ours(info) && time.Since(info.ModTime()) >= leftAge && abandoned(ctx, dir)
+}
+
+// abandoned reports whether nobody holds a directory of sandboxes, nor listens in
+// it. What cannot be found out counts as somebody.
+func abandoned(ctx context.Context, dir string) bool {
 	release, err := holdDir(dir)
 	if err != nil {
 		return false
@@ -88,5 +94,5 @@ func leftBehind(ctx context.Context, dir string) bool {
 	if err == nil {
 		_ = conn.Close()
 	}
-	return err != nil
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
 }

@@ -3,6 +3,7 @@
 package app
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -53,6 +54,11 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 		return err == nil
 	}
 	own := place(sandboxDirPrefix + "own")
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if sweepSandboxDirs(ended, own); !there(listening) {
+		t.Error("one that could not be looked at was removed")
+	}
 	sweepSandboxDirs(t.Context(), own)
 	if there(left) || !there(held) || !there(listening) || !there(fresh) || !there(other) {
 		t.Errorf("left %v, held %v, listening %v, fresh %v, other %v", there(left), there(held), there(listening), there(fresh), there(other))
@@ -83,5 +89,37 @@ func TestTheGatewayHoldsItsDirectory(t *testing.T) {
 	}
 	if _, err := os.Stat(g.dir); err == nil {
 		t.Error("its directory stays")
+	}
+}
+
+// A data directory that is a copy of another's speaks of the other's directory of
+// sandboxes, which is in use: that stays.
+func TestTheDirectoryOfAnotherGatewayStays(t *testing.T) {
+	t.Parallel()
+	first, second := t.TempDir(), t.TempDir()
+	open := func(data string) *WorkerGateway {
+		t.Helper()
+		g, err := OpenGateway(t.Context(), config.Default(), &GatewayOptions{Data: data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = g.Close(context.WithoutCancel(t.Context())) })
+		return g
+	}
+	g := open(first)
+	note := filepath.Join(gatewayDir, "directory")
+	text, err := os.ReadFile(filepath.Join(first, note))
+	if err == nil {
+		err = os.Mkdir(filepath.Join(second, gatewayDir), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(second, note), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	open(second)
+	if _, err := os.Stat(g.socket); err != nil {
+		t.Errorf("it lost its socket: %v", err)
 	}
 }
