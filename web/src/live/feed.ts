@@ -56,14 +56,15 @@ export interface FollowOptions {
   topics: readonly string[];
   /** Where to begin: a position, or "" for the end. */
   from: string;
-  onItems: (items: FeedItem[]) => void;
+  /** Hears of items, maybe none, and of the position behind them. */
+  onItems: (items: FeedItem[], position: string) => void;
   /** Status is that of an answer which refused, else 0. */
   onStatus: (s: FeedStatus, error: string, status: number) => void;
   random?: () => number;
 }
 
-/** Follows until signal is aborted, and returns the position to resume at. */
-export async function follow(api: Api, o: FollowOptions, signal: AbortSignal): Promise<string> {
+/** Follows until signal is aborted, or it is refused. */
+export async function follow(api: Api, o: FollowOptions, signal: AbortSignal): Promise<void> {
   let position = o.from;
   let attempt = 0;
   o.onStatus("connecting", "", 0);
@@ -80,7 +81,7 @@ export async function follow(api: Api, o: FollowOptions, signal: AbortSignal): P
       if (signal.aborted) break;
       if (e instanceof ApiError && e.status >= 400 && e.status < 500 && e.status !== 429) {
         o.onStatus("failed", message(e), e.status);
-        return position;
+        return;
       }
     }
     if (signal.aborted) break;
@@ -88,7 +89,6 @@ export async function follow(api: Api, o: FollowOptions, signal: AbortSignal): P
     await pause(pauseBefore(attempt++, o.random ?? Math.random), signal);
   }
   o.onStatus("closed", "", 0);
-  return position;
 }
 
 async function read(answer: Response, position: string, o: FollowOptions, signal: AbortSignal): Promise<string> {
@@ -101,8 +101,9 @@ async function read(answer: Response, position: string, o: FollowOptions, signal
       const { done, value } = await reader.read();
       if (done || signal.aborted) return parser.lastId || position;
       const items = parser.feed(decoder.decode(value, { stream: true })).map(toItem).filter((i) => i !== null);
-      if (parser.lastId) position = parser.lastId;
-      if (items.length) o.onItems(items);
+      if (!items.length && position === (parser.lastId || position)) continue;
+      position = parser.lastId || position;
+      o.onItems(items, position);
     }
   } catch {
     return parser.lastId || position; // lost: resume there

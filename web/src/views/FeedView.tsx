@@ -58,20 +58,25 @@ export function FeedView() {
       return;
     }
     const stop = new AbortController();
-    // Events of a tenth of a second are drawn together.
-    const take = (more: FeedItem[]): void => {
+    const draw = (): void => {
+      clearTimeout(timer.current);
+      timer.current = undefined;
+      const fresh = waiting.current.reverse();
+      waiting.current = [];
+      if (fresh.length === 0) return;
+      setItems((old) => {
+        const all = [...fresh, ...old];
+        if (all.length <= maxItems) return all;
+        setDropped((n) => n + all.length - maxItems);
+        return all.slice(0, maxItems);
+      });
+    };
+    // Events of a tenth of a second are drawn together. What follows on this goes on behind
+    // them, so the position is that of all that has come.
+    const take = (more: FeedItem[], at: string): void => {
+      position.current = at;
       waiting.current.push(...more);
-      timer.current ??= setTimeout(() => {
-        timer.current = undefined;
-        const fresh = waiting.current.reverse();
-        waiting.current = [];
-        setItems((old) => {
-          const all = [...fresh, ...old];
-          if (all.length <= maxItems) return all;
-          setDropped((n) => n + all.length - maxItems);
-          return all.slice(0, maxItems);
-        });
-      }, 100);
+      timer.current ??= setTimeout(draw, 100);
     };
     const onStatus = (s: FeedStatus, e: string, code: number): void => {
       if (stop.signal.aborted) return;
@@ -82,22 +87,16 @@ export function FeedView() {
       setStatus(s);
       setError(e);
     };
-    follow(api, { topics: wanted ? wanted.split(" ") : [], from: position.current, onItems: (more) => !stop.signal.aborted && take(more), onStatus }, stop.signal).then(
-      (p) => {
-        if (stop.signal.aborted) position.current = p;
-      },
-      () => undefined,
-    );
+    void follow(api, { topics: wanted ? wanted.split(" ") : [], from: position.current, onItems: (more, at) => !stop.signal.aborted && take(more, at), onStatus }, stop.signal);
     return () => {
       stop.abort();
-      clearTimeout(timer.current);
-      timer.current = undefined;
-      waiting.current = [];
+      draw();
     };
   }, [api, wanted, ready, paused, tries]);
 
   const choose = (t: string): void => {
     position.current = "";
+    waiting.current = [];
     setItems([]);
     setDropped(0);
     setTopic(t);
