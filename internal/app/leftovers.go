@@ -41,12 +41,11 @@ func sweepLeftovers(ctx context.Context, data string, known func(session string)
 			switch {
 			case left || dir == "" || !state || age < leftoverAge:
 			case dir == liveDir:
-				_, alive := askPlace(ctx, path)
-				left = !alive
+				if _, answers := askPlace(ctx, path); !answers && ctx.Err() == nil {
+					left = ofNobody(path) // who lives may be too busy for an answer
+				}
 			case dir == earsDir:
-				var of earsState
-				text, err := os.ReadFile(path)
-				left = err == nil && (json.Unmarshal(text, &of) != nil || !alive(of.PID))
+				left = ofNobody(path)
 			default:
 				left = !known(session)
 			}
@@ -58,6 +57,15 @@ func sweepLeftovers(ctx context.Context, data string, known func(session string)
 	if removed > 0 {
 		log.LogAttrs(ctx, slog.LevelInfo, "files of what is no more were removed", logattr.Count(removed))
 	}
+}
+
+// ofNobody reports whether the process is gone that wrote a file about itself.
+func ofNobody(path string) bool {
+	var by struct {
+		PID int `json:"pid"`
+	}
+	text, err := os.ReadFile(path)
+	return err == nil && (json.Unmarshal(text, &by) != nil || !alive(by.PID))
 }
 
 // sweepLeft does so at the start of a daemon.

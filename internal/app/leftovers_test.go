@@ -40,6 +40,7 @@ func TestLeftoversGo(t *testing.T) {
 		{"live/up.json", `{"url":"` + living.URL + `"}`, old, true},
 		{"live/down.json", `{"url":"` + gone.URL + `"}`, old, false},
 		{"live/down2.json", "{}", young, true},
+		{"live/busy.json", fmt.Sprintf(`{"url":%q,"pid":%d}`, gone.URL, os.Getpid()), old, true}, // its connections are not taken
 		{"ears/up.json", self, old, true},
 		{"ears/down.json", `{"pid":2147483646}`, old, false},
 		{"watches/.new.1", "", unfinishedAge + time.Hour, false},
