@@ -131,7 +131,7 @@ func TestQueriesAreReadStrictly(t *testing.T) {
 		want         int
 		says         string
 	}{
-		{http.MethodGet, "/v1/events?topics=a&wait=0s", 400, `there is no parameter \"topics\"; there are wait, last_event_id, ticket, topic`},
+		{http.MethodGet, "/v1/events?topics=a&wait=0s", 400, `there is no parameter \"topics\"; there are wait, last_event_id, lastEventId, ticket, topic`},
 		{http.MethodGet, "/v1/events?topics=a", 400, "there is no parameter"},
 		{http.MethodGet, "/v1/events?topic=a&wait=0s&wait=1s", 400, "wait is there 2 times"},
 		{http.MethodGet, "/v1/events?topic=a&topic=b&wait=0s&last_event_id=", 200, "position"},

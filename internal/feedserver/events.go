@@ -1,6 +1,7 @@
 package feedserver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -52,7 +53,9 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 // want reads a request, and answers it where it cannot be served.
 func (s *Server) want(w http.ResponseWriter, r *http.Request) (wanted, bool) {
 	var want wanted
-	if err := httpserver.CheckQuery(r, []string{"wait", "last_event_id", "ticket"}, "topic"); err != nil {
+	// Polyfills of EventSource, which pages use for the sake of a header with a token,
+	// resume by lastEventId.
+	if err := httpserver.CheckQuery(r, []string{"wait", "last_event_id", "lastEventId", "ticket"}, "topic"); err != nil {
 		s.refuse(w, http.StatusBadRequest, err.Error())
 		return want, false
 	}
@@ -65,7 +68,7 @@ func (s *Server) want(w http.ResponseWriter, r *http.Request) (wanted, bool) {
 	want.filter = filter
 	position := r.Header.Get("Last-Event-ID")
 	if position == "" {
-		position = q.Get("last_event_id")
+		position = cmp.Or(q.Get("last_event_id"), q.Get("lastEventId"))
 	}
 	if position != "" {
 		from, err := feed.ParsePosition(position)

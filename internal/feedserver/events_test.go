@@ -150,6 +150,8 @@ func TestAStreamResumes(t *testing.T) {
 		same(t, []int64{30}, header.ids(1))
 		query := s.open("?last_event_id="+s.at(28), "")
 		same(t, []int64{29, 30}, query.ids(2))
+		polyfill := s.open("?lastEventId="+s.at(29), "")
+		same(t, []int64{30}, polyfill.ids(1))
 		for _, bad := range []string{"x", "-", "e-", "e-01", "e-9223372036854775808", "a b-1", s.at(1) + "x"} {
 			if res, body := s.call(http.MethodGet, "/v1/events", map[string]string{"Last-Event-ID": bad}, ""); res.StatusCode != http.StatusBadRequest {
 				t.Errorf("%q: %s %s", bad, res.Status, body)
