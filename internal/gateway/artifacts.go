@@ -103,8 +103,8 @@ func OpenDir(path string, o *DirOptions) (*Dir, error) {
 	if d.o.Keep < 0 && d.o.Total < 0 {
 		return d, nil // it is somebody's own directory
 	}
-	if _, err := d.Sweep(time.Now()); err != nil {
-		return nil, errors.Join(err, root.Close())
+	if _, _, err := d.sweep(time.Now(), 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("open artifacts: %w", err), root.Close())
 	}
 	return d, nil
 }

@@ -55,14 +55,19 @@ type stored struct {
 func (d *Dir) Sweep(now time.Time) (Swept, error) {
 	d.names.Lock()
 	defer d.names.Unlock()
-	return d.sweep(now, 0)
+	s, stays, err := d.sweep(now, 0)
+	if err = errors.Join(err, stays); err != nil {
+		return s, fmt.Errorf("sweep artifacts: %w", err)
+	}
+	return s, nil
 }
 
-// sweep makes room for some bytes, too. names is held.
-func (d *Dir) sweep(now time.Time, room int64) (s Swept, err error) {
+// sweep makes room for some bytes, too. What cannot be removed stays, and is no
+// reason for anything else to fail. names is held.
+func (d *Dir) sweep(now time.Time, room int64) (s Swept, stays, err error) {
 	files, err := d.list(now)
 	if err != nil {
-		return s, fmt.Errorf("sweep artifacts: %w", err)
+		return s, nil, err
 	}
 	total := int64(0)
 	for _, f := range files {
@@ -105,10 +110,7 @@ func (d *Dir) sweep(now time.Time, room int64) (s Swept, err error) {
 			s.Next = soonest
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return s, fmt.Errorf("sweep artifacts: %w", err)
-	}
-	return s, nil
+	return s, errors.Join(errs...), nil
 }
 
 // list returns the artifacts, the oldest first, and removes what was left of
@@ -196,8 +198,8 @@ func (d *Dir) room(bytes int64) error {
 	d.mu.Lock()
 	need := d.pending + bytes
 	d.mu.Unlock()
-	if _, err := d.sweep(time.Now(), need); err != nil {
-		return err
+	if _, _, err := d.sweep(time.Now(), need); err != nil {
+		return fmt.Errorf("make room for it: %w", err)
 	}
 	if !d.fits(bytes) {
 		return ErrFull

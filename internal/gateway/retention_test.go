@@ -2,9 +2,11 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,6 +91,37 @@ func TestArtifactsGrowOld(t *testing.T) {
 	age(t, filepath.Join(path, strings.TrimPrefix(young, "store://")), 30*day)
 	if next := openDir(t, path, nil); kept(t, next, young) {
 		t.Error("opening the directory swept nothing")
+	}
+}
+
+// An artifact that cannot be removed is told, and keeps nobody from the directory, nor
+// another from room.
+func TestArtifactsThatStay(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	dir := openDir(t, path, &gateway.DirOptions{Total: 1000})
+	text := func(c string) string { return strings.Repeat(c, 300) }
+	stuck, _ := keep(t, dir, path, text("1"), 31*24*time.Hour)
+	file := filepath.Join(path, strings.TrimPrefix(stuck, "store://"))
+	chattr := func(flag string) error {
+		return exec.CommandContext(context.WithoutCancel(t.Context()), "chattr", flag, file).Run()
+	}
+	if err := chattr("+i"); err != nil {
+		t.Skipf("nothing here keeps root from removing a file: %v", err)
+	}
+	t.Cleanup(func() { _ = chattr("-i") })
+	if os.Rename(file, file+"x") == nil {
+		t.Skip("nothing here keeps us from removing a file")
+	}
+	again := openDir(t, path, &gateway.DirOptions{Total: 1000})
+	if _, err := again.Sweep(time.Now()); err == nil {
+		t.Error("it is not told")
+	}
+	older, _ := keep(t, again, path, text("2"), 2*time.Hour)
+	newer, _ := keep(t, again, path, text("3"), 0)
+	last, _ := keep(t, again, path, text("4"), 0)
+	if !kept(t, again, stuck) || kept(t, again, older) || !kept(t, again, newer) || !kept(t, again, last) {
+		t.Error("others are kept than should be")
 	}
 }
 
