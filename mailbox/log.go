@@ -20,12 +20,32 @@ func (s *Session) Log(ctx context.Context, after int64, last int) ([]Signal, err
 	if err != nil {
 		return nil, fmt.Errorf("read signals of session %s: %w", s.id, err)
 	}
+	all, err := s.walk(ctx, agents, after, head, true)
+	if err == nil && len(agents) >= MaxMembers && int64(len(all)) < head-after {
+		// Every signal was sent by one of them, or by one whose place another has taken.
+		var received []Signal
+		received, err = s.walk(ctx, agents, after, head, false)
+		for i := range received {
+			received[i].Read = false
+		}
+		all = append(all, received...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read signals of session %s: %w", s.id, err)
+	}
+	slices.SortStableFunc(all, func(a, b Signal) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return slices.CompactFunc(all, func(a, b Signal) bool { return a.Sequence == b.Sequence }), nil
+}
+
+// walk returns what agents have sent, or received, from after one sequence to another:
+// others may have sent more while these were read, and those come the next time.
+func (s *Session) walk(ctx context.Context, agents []Agent, after, to int64, sent bool) ([]Signal, error) {
 	all := []Signal{}
-	for _, a := range agents { // every signal was sent by one of them
-		for from := after; from < head; {
-			p, err := s.store.Read(ctx, Selection{Agent: a.ID, Sent: true, All: true, After: from, Limit: MaxPage})
+	for _, a := range agents {
+		for from := after; from < to; {
+			p, err := s.store.Read(ctx, Selection{Agent: a.ID, Sent: sent, All: true, After: from, Limit: MaxPage})
 			if err != nil {
-				return nil, fmt.Errorf("read signals of session %s: %w", s.id, err)
+				return nil, err
 			}
 			all = append(all, p.Signals...)
 			if from = p.Next; from == 0 {
@@ -33,10 +53,7 @@ func (s *Session) Log(ctx context.Context, after int64, last int) ([]Signal, err
 			}
 		}
 	}
-	// Others may have sent more while these were read: those come the next time.
-	all = slices.DeleteFunc(all, func(m Signal) bool { return m.Sequence > head })
-	slices.SortFunc(all, func(a, b Signal) int { return cmp.Compare(a.Sequence, b.Sequence) })
-	return all, nil
+	return slices.DeleteFunc(all, func(m Signal) bool { return m.Sequence > to }), nil
 }
 
 // head is the sequence of the last signal.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -70,6 +71,34 @@ func TestLog(t *testing.T) {
 		synctest.Wait()
 		if heard.n != before {
 			t.Error("heard after the end")
+		}
+	})
+}
+
+// What a member has sent whose place another took is in the log as long as it is kept.
+func TestLogOfWhoIsGone(t *testing.T) {
+	t.Parallel()
+	play(t, nil, func(s *stage) {
+		gone := s.join("gone")
+		s.send(gone, mailbox.Everybody, mailbox.Inform)
+		now := time.Now().Add(mailbox.AwayAfter + time.Hour)
+		for i := range mailbox.MaxMembers {
+			if _, err := s.store.Register(t.Context(), mailbox.Registration{Agent: fmt.Sprint("m", i), Run: fmt.Sprint("run-m", i)}, now); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Until(now))
+		s.send(s.join("m0"), "m1", mailbox.Inform)
+		all, err := s.session.Log(t.Context(), 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var from []string
+		for _, m := range all {
+			from = append(from, m.Sender)
+		}
+		if diff := cmp.Diff([]string{"gone", "m0"}, from); diff != "" {
+			t.Error(diff)
 		}
 	})
 }
