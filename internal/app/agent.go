@@ -275,7 +275,8 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		OnIdle:   func() { a.Inbox.Kick(spec.ID); o.seat.turnOver() },
 		Context:  o.code.ScopeNote,
 		Missing:  missing(spec), Scrub: o.report.clean.Summary,
-		Policy: p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
+		Elsewhere: func(ctx context.Context) bool { return runsElsewhere(ctx, a.data, spec.ID) },
+		Policy:    p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
 	})
 	if err != nil {
 		return err

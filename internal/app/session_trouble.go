@@ -2,8 +2,13 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -45,14 +50,50 @@ func (s *sessionAPI) leftBehind(ctx context.Context, id string) *agent.Trouble {
 	return last.Trouble()
 }
 
-// elsewhere reports whether another process may run the session, whose turn then may
-// have no end yet: one of its own, or the daemon, where this is none.
+// elsewhere reports whether another process runs the session, whose turn then may
+// have no end yet. The daemon knows its own.
 func (s *sessionAPI) elsewhere(ctx context.Context, id string) bool {
 	if s.only != "" {
-		if _, alive := askPlace(ctx, filepath.Join(s.data, daemonFile)); alive {
-			return true
-		}
+		return runsElsewhere(ctx, s.data, id)
 	}
 	_, alive := askPlace(ctx, livePath(s.data, id))
 	return alive
+}
+
+// runsElsewhere reports whether a process of its own runs a session, or the daemon,
+// where that is not to be found out otherwise: it may be this process.
+func runsElsewhere(ctx context.Context, data, id string) bool {
+	if _, alive := askPlace(ctx, livePath(data, id)); alive {
+		return true
+	}
+	address, alive := askPlace(ctx, filepath.Join(data, daemonFile))
+	return alive && daemonRuns(ctx, address, data, id)
+}
+
+// daemonRuns asks a daemon whether it runs a session. One that does not say may.
+func daemonRuns(ctx context.Context, address, data, id string) bool {
+	ctx, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	token, err := os.ReadFile(filepath.Join(data, TokenName))
+	if err != nil {
+		return true
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/sessions/"+url.PathEscape(id), http.NoBody)
+	if err != nil {
+		return true
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	resp, err := apiClient.Do(req)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusNotFound {
+		return false
+	}
+	var info SessionInfo
+	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&info) != nil {
+		return true
+	}
+	return info.Running
 }

@@ -175,21 +175,54 @@ func TestListTellsHowAStoppedSessionWasLeft(t *testing.T) {
 	}
 }
 
-// A process of one session does not know whether the daemon beside it has the turns of
-// others in hand: it calls none of them cut off while that lives, which does know.
+// A process of one session asks the daemon beside it whether a turn is in hand there
+// before it calls it cut off, and records no end of it.
 func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	store := agent.NewMemoryStore(0, 0)
-	if err := store.Save(t.Context(), agent.Meta{ID: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	theirs, ours := testAgents(t, dir), testAgents(t, dir)
+	theirs.Store, ours.Store = store, store
+	serve(t, theirs, dir, "")
+	process := serve(t, ours, dir, "b")
+	fake := agenttest.New()
+	one := start(t, theirs, AgentSpec{ID: "a", Engine: fake.New})
 	if err := store.Append(t.Context(), "a", agent.Entry{Time: time.Now(), Kind: agent.EntryRunStart, Run: "r"}); err != nil {
 		t.Fatal(err)
 	}
-	theirs, ours, alone := testAgents(t, dir), testAgents(t, t.TempDir()), testAgents(t, t.TempDir())
-	theirs.Store, ours.Store, alone.Store = store, store, store
-	serve(t, alone, t.TempDir(), "b").troubled("a", agent.TroubleCutOff, "in its midst")
-	serve(t, theirs, dir, "").troubled("a", agent.TroubleCutOff, "in its midst")
-	serve(t, ours, dir, "b").troubled("a", "", "")
+	ends := func() int {
+		n := 0
+		all, err := store.List(t.Context(), "a", agent.Query{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			if e.Kind == agent.EntryRunEnd {
+				n++
+			}
+		}
+		return n
+	}
+	process.troubled("a", "", "")
+	second := start(t, ours, AgentSpec{ID: "a", Engine: fake.New})
+	process.troubled("a", "", "")
+	if err := second.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := ends(); n != 0 {
+		t.Errorf("%d ends of the turn of another process", n)
+	}
+	// The daemon has it no more: nobody has.
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	process.troubled("a", agent.TroubleCutOff, "in its midst")
+	third := start(t, ours, AgentSpec{ID: "a", Engine: fake.New})
+	process.troubled("a", agent.TroubleCutOff, "in its midst")
+	if err := third.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := ends(); n != 1 {
+		t.Errorf("%d ends of a turn that was cut off", n)
+	}
 }
