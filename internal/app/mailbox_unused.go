@@ -96,7 +96,7 @@ func (c *Collaborations) removeUnused(ctx context.Context, now time.Time) {
 			_ = os.RemoveAll(dir) // of a process that was killed
 			continue
 		}
-		if removed == unusedMost || ctx.Err() != nil || !e.IsDir() || mailbox.CheckSession(e.Name()) != nil || !unusedSince(dir, now.Add(-keep)) {
+		if removed == unusedMost || ctx.Err() != nil || !e.IsDir() || mailbox.CheckSession(e.Name()) != nil || !unusedSince(dir, now.Add(-keep), "", sessionLock) {
 			continue
 		}
 		gone, err := removeSession(dir, now.Add(-keep))
@@ -117,9 +117,10 @@ func (c *Collaborations) logger() *slog.Logger {
 	return c.log
 }
 
-// unusedSince reports whether nothing in a session's directory was written since.
-func unusedSince(dir string, since time.Time) bool {
-	for _, name := range []string{"", sessionFile, sessionFile + "-wal", sessionFile + "-bell", identityDir, sessionLock} {
+// unusedSince reports whether nothing in a session's directory was written since, some
+// names besides what members write.
+func unusedSince(dir string, since time.Time, names ...string) bool {
+	for _, name := range append(names, sessionFile, sessionFile+"-wal", sessionFile+"-bell", identityDir) {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(since) || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
@@ -137,8 +138,8 @@ func removeSession(dir string, since time.Time) (gone bool, err error) {
 		return false, err
 	}
 	defer release()
-	if info, err := os.Stat(filepath.Join(dir, sessionFile)); err == nil && info.ModTime().After(since) {
-		return false, nil // somebody came and went meanwhile
+	if !unusedSince(dir, since) { // somebody came and went meanwhile, or was killed
+		return false, nil
 	}
 	// The name goes first, so that nobody opens what is half there.
 	away := filepath.Join(filepath.Dir(dir), removedPrefix+filepath.Base(dir))

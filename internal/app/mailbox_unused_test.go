@@ -101,3 +101,29 @@ func TestUnusedSessionsGo(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Who came between the look and the removal keeps his session, also if he was killed,
+// so that what he wrote is not in the database itself.
+func TestSessionThatIsUsedAgainStays(t *testing.T) {
+	t.Parallel()
+	long := time.Now().Add(-25 * time.Hour)
+	for _, name := range []string{sessionFile, sessionFile + "-wal"} {
+		dir := filepath.Join(t.TempDir(), "20250101_000000_00000001")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for file, at := range map[string]time.Time{sessionFile: long, name: time.Now()} {
+			path := filepath.Join(dir, file)
+			err := os.WriteFile(path, nil, 0o600)
+			if err == nil {
+				err = os.Chtimes(path, at, at)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if gone, err := removeSession(dir, long.Add(time.Hour)); err != nil || gone {
+			t.Errorf("%s is new: gone %v, %v", name, gone, err)
+		}
+	}
+}
