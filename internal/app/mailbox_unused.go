@@ -69,7 +69,7 @@ func (c *Collaborations) removeRows(ctx context.Context, db *postgres.DB) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, unusedTime)
 	defer cancel()
-	removed, err := db.RemoveMailboxes(ctx, time.Now().Add(-keep), unusedMost)
+	removed, err := db.RemoveMailboxes(ctx, time.Now(), keep, unusedMost)
 	if err != nil {
 		c.logger().LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Reason("remove"), logattr.Err(err))
 	}

@@ -161,11 +161,21 @@ func (p *post) seat(now time.Time) error {
 // unused tells whether nobody has used a session since $2.
 const unused = `NOT EXISTS (SELECT 1 FROM ossicle.mailbox_agent a WHERE a.session = b.session AND a.seen >= $2)`
 
-// RemoveMailboxes removes sessions that were begun before a time and have had no
-// call of a member since, at most so many, the oldest first. It returns their ids,
+// RemoveMailboxes removes sessions that were begun as long ago as is said and have had
+// no call of a member since, at most so many, the oldest first. It returns their ids,
 // with an error those that were removed before it. Each goes for itself: one that has
-// so much that its removal takes longer than ctx lasts keeps no other.
-func (db *DB) RemoveMailboxes(ctx context.Context, before time.Time, most int) (removed []string, err error) {
+// so much that its removal takes longer than ctx lasts keeps no other. Of our clock and
+// that of the server the one counts that is behind: a machine whose clock is wrong
+// must not take from others what they use.
+func (db *DB) RemoveMailboxes(ctx context.Context, now time.Time, unusedFor time.Duration, most int) (removed []string, err error) {
+	var server time.Time
+	if err := db.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&server); err != nil {
+		return nil, fmt.Errorf("remove sessions: %w", err)
+	}
+	if server.Before(now) {
+		now = server
+	}
+	before := now.Add(-unusedFor)
 	for range most {
 		id, gone := "", false
 		err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {

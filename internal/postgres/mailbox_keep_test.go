@@ -177,9 +177,13 @@ func TestRemoveMailboxes(t *testing.T) {
 		begin(id, long.Add(-time.Millisecond))
 	}
 	begin(used, long)
-	begin(young, long.Add(-time.Hour)) // by a clock that is wrong
+	begin(young, long.Add(-time.Hour))     // by a clock that is wrong
+	ahead := now.Add(365 * 24 * time.Hour) // by a clock that is wrong, too: that of who removes
+	if removed, err := db.RemoveMailboxes(t.Context(), ahead, 300*24*time.Hour, 2); err != nil || len(removed) > 0 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
 	for _, want := range [][]string{{first, second}, {third}, {}} {
-		removed, err := db.RemoveMailboxes(t.Context(), long, 2)
+		removed, err := db.RemoveMailboxes(t.Context(), now, 90*24*time.Hour, 2)
 		slices.Sort(removed)
 		if err != nil || !slices.Equal(removed, want) {
 			t.Errorf("removed %v, want %v, %v", removed, want, err)
@@ -220,7 +224,7 @@ func TestRemoveMailboxesOneByOne(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		var err error
-		removed, err = db.RemoveMailboxes(ctx, now, 2)
+		removed, err = db.RemoveMailboxes(ctx, now, 0, 2)
 		ended <- err
 	}()
 	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) { // the server tells nobody who waits
@@ -237,7 +241,7 @@ func TestRemoveMailboxesOneByOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	for removed = nil; err == nil && len(removed) == 0 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) { // the server takes a while to see that nobody waits any more
-		removed, err = db.RemoveMailboxes(t.Context(), now, 2)
+		removed, err = db.RemoveMailboxes(t.Context(), now, 0, 2)
 	}
 	if err != nil || !slices.Equal(removed, []string{second}) {
 		t.Errorf("then removed %v, %v", removed, err)
