@@ -11,7 +11,7 @@ const notice = (n: number, state: string, at = n) => ({ id: String(n), agent: "a
 
 const all = { agent: "", state: "", source: "" };
 const ids = (l: { notices: readonly { id: string; state: string }[] } | null) => l?.notices.map((n) => n.id + n.state);
-const page = (filter: object, first: boolean, notices: unknown[], next = "") => ({ action: "inbox.page", data: { filter, first, page: { notices, next } } });
+const page = (filter: object, after: string, notices: unknown[], next = "") => ({ action: "inbox.page", data: { filter, after, page: { notices, next } } });
 const told = (n: object) => ({ action: "inbox.notice", data: { notice: n } });
 
 test("notices are changed in their place, new ones come first, and one that is not loaded comes with its page", () => {
@@ -26,10 +26,27 @@ test("notices are changed in their place, new ones come first, and one that is n
   ]);
   expect(ids(s.all)).toEqual(["7persisted", "5seen", "4seen", "3persisted"]);
   // The page was read before the change that was told.
-  s = inboxRoom.pushes(s, [page(all, false, [notice(3, "persisted"), notice(2, "seen"), notice(1, "persisted")])]);
+  s = inboxRoom.pushes(s, [page(all, "3", [notice(3, "persisted"), notice(2, "seen"), notice(1, "persisted")])]);
   expect(ids(s.all)).toEqual(["7persisted", "5seen", "4seen", "3persisted", "2seen", "1acked"]);
   expect(s.agents).toMatchObject([{ agent: "a", pending: 2 }]);
   expect(s.all.next).toBe("");
+});
+
+test("a page that was asked for before the connection was lost leaves no hole", () => {
+  let s = inboxRoom.snapshot(inboxRoom.initial, { notices: [notice(9, "seen"), notice(8, "seen")], next: "8", agents: null });
+  s = inboxRoom.pushes(s, [page(all, "8", [notice(7, "seen"), notice(6, "seen")], "6")]);
+  s = inboxRoom.snapshot(s, { notices: [notice(9, "seen"), notice(8, "seen")], next: "8", agents: null });
+  s = inboxRoom.pushes(s, [page(all, "6", [notice(5, "seen")])]);
+  expect(ids(s.all)).toEqual(["9seen", "8seen"]);
+  expect(s.all.next).toBe("8");
+  // What was missed by what a filter found comes with its first page, and only then others.
+  const seen = { agent: "", state: "seen", source: "" };
+  s = inboxRoom.pushes(s, [{ action: "inbox.find", data: { filter: seen } }, page(seen, "", [notice(9, "seen")], "9")]);
+  s = inboxRoom.snapshot(s, { notices: [notice(10, "seen"), notice(9, "seen")], next: "9", agents: null });
+  s = inboxRoom.pushes(s, [page(seen, "9", [notice(8, "seen")])]);
+  expect(s.found?.loaded).toBe(false);
+  s = inboxRoom.pushes(s, [page(seen, "", [notice(10, "seen"), notice(9, "seen")], "9")]);
+  expect(ids(s.found)).toEqual(["10seen", "9seen"]);
 });
 
 test("what a filter finds is the daemon's, and follows what is told", () => {
@@ -39,16 +56,16 @@ test("what a filter finds is the daemon's, and follows what is told", () => {
   expect(s.found).toMatchObject({ notices: [], loaded: false });
   // While the page is on its way one leaves the state, and one comes.
   s = inboxRoom.pushes(s, [told(notice(4, "seen", 20)), told(notice(10, "persisted"))]);
-  s = inboxRoom.pushes(s, [page({ ...waiting, state: "dead" }, true, [notice(1, "dead")]), page(waiting, true, [notice(5, "persisted"), notice(4, "persisted")], "4")]);
+  s = inboxRoom.pushes(s, [page({ ...waiting, state: "dead" }, "", [notice(1, "dead")]), page(waiting, "", [notice(5, "persisted"), notice(4, "persisted")], "4")]);
   expect(ids(s.found)).toEqual(["10persisted", "5persisted"]);
   s = inboxRoom.pushes(s, [told(notice(5, "acked", 21)), told(notice(11, "seen")), told(notice(12, "persisted"))]);
   expect(ids(s.found)).toEqual(["12persisted", "10persisted"]);
-  s = inboxRoom.pushes(s, [page(waiting, false, [notice(2, "persisted")])]);
+  s = inboxRoom.pushes(s, [page(waiting, "4", [notice(2, "persisted")])]);
   expect(ids(s.found)).toEqual(["12persisted", "10persisted", "2persisted"]);
   // After a reconnect it is shown, and asked for anew.
   s = inboxRoom.snapshot(s, { notices: [notice(12, "persisted")], next: "", agents: null });
   expect(s.found).toMatchObject({ loaded: false });
-  s = inboxRoom.pushes(s, [page(waiting, true, [notice(12, "persisted")])]);
+  s = inboxRoom.pushes(s, [page(waiting, "", [notice(12, "persisted")])]);
   expect(ids(s.found)).toEqual(["12persisted"]);
   expect(inboxRoom.pushes(s, [{ action: "inbox.find", data: { filter: all } }]).found).toBeNull();
 });

@@ -66,9 +66,11 @@ export const inboxRoom: Room<InboxState> = {
         const { filter } = data as { filter: Filter };
         found = sameFilter(filter, everything) ? null : { ...nothing, filter };
       } else if (action === "inbox.page") {
-        const { filter, first, page } = data as { filter: Filter; first: boolean; page: Page };
-        if (sameFilter(filter, everything)) all = withPage(all, page);
-        else if (found && sameFilter(filter, found.filter)) found = withPage(first ? { ...found, notices: [] } : found, page);
+        const { filter, after, page } = data as { filter: Filter; after: string; page: Page };
+        // One that follows on what is not there any more would leave a hole.
+        const follows = (l: Found): boolean => sameFilter(filter, l.filter) && (after === "" || (l.loaded && l.next === after));
+        if (follows(all)) all = withPage(all, page);
+        else if (found && follows(found)) found = withPage(after === "" ? { ...found, notices: [] } : found, page);
       }
     }
     return { all, found, agents };

@@ -123,7 +123,7 @@ function useFound(filter: Filter, due: boolean): { busy: boolean; error: string;
       for (const [k, v] of Object.entries({ ...filter, after })) if (v) query.set(k, v);
       try {
         const page = await api.ask("GET", `/v1/inbox?${query}`, undefined, { signal });
-        if (!signal?.aborted) live.apply("inbox", "inbox.page", { filter, first: after === "", page });
+        if (!signal?.aborted) live.apply("inbox", "inbox.page", { filter, after, page });
       } catch (e) {
         if (!signal?.aborted) setError(message(e));
       } finally {
