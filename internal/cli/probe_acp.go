@@ -90,7 +90,7 @@ func (f *probeACPFlags) run(cmd *cobra.Command, e *env, args []string) (err erro
 	}
 	switch {
 	case err != nil:
-		return &agentError{fmt.Errorf("probe agent: %w", err)}
+		return fmt.Errorf("probe agent: %w", err) // a plain failure: the codes of a probe are 0, 1 and 3
 	case report.Observed:
 		return nil
 	case !report.Delivered.OK:
