@@ -88,7 +88,11 @@ func alive(pid int) bool {
 		return false
 	}
 	p, err := os.FindProcess(pid)
-	return err == nil && p.Signal(syscall.Signal(0)) == nil
+	if err != nil {
+		return false
+	}
+	err = p.Signal(syscall.Signal(0))
+	return err == nil || errors.Is(err, os.ErrPermission) // it is another user's
 }
 
 // DoctorChannel finds out what keeps notices from running sessions of Claude
