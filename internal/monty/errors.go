@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -118,7 +119,8 @@ func crashed(w *worker, cause error, memory int) error {
 		return memoryLimit(memory)
 	}
 	why := cause.Error()
-	if errors.Is(cause, io.EOF) || errors.Is(cause, io.ErrUnexpectedEOF) || errors.Is(cause, syscall.EPIPE) {
+	// Its end is known by the end of a pipe, or by that we have closed ours since.
+	if errors.Is(cause, io.EOF) || errors.Is(cause, io.ErrUnexpectedEOF) || errors.Is(cause, syscall.EPIPE) || errors.Is(cause, os.ErrClosed) {
 		why = "exit status 0"
 		if exit := w.proc.Wait(); exit != nil {
 			why = exit.Error()
