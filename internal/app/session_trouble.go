@@ -2,13 +2,15 @@ package app
 
 import (
 	"context"
-	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -91,8 +93,10 @@ func daemonRuns(ctx context.Context, address, data, id string) bool {
 	if resp.StatusCode == http.StatusNotFound {
 		return false
 	}
-	var info SessionInfo
-	if resp.StatusCode != http.StatusOK || json.NewDecoder(resp.Body).Decode(&info) != nil {
+	var info struct {
+		Running bool `json:"running"`
+	}
+	if resp.StatusCode != http.StatusOK || jsonv2.UnmarshalRead(io.LimitReader(resp.Body, maxRequest), &info) != nil {
 		return true
 	}
 	return info.Running
