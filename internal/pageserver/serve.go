@@ -21,13 +21,14 @@ func (c *conn) take(ctx context.Context, text []byte) {
 	case r.action == actionSubscribe:
 		c.subscribe(ctx, &r)
 	case r.call.inOrder():
-		c.call(ctx, &r)
+		c.answer(c.call(ctx, &r))
 	case !c.enter():
 		c.fail(r.id, errTooManyCalls())
 	default:
 		c.work.Go(func() {
-			defer c.leave()
-			c.call(ctx, &r)
+			f := c.call(ctx, &r)
+			c.leave() // whoever has the answer may ask for more
+			c.answer(f)
 		})
 	}
 }
@@ -53,7 +54,8 @@ func (c *conn) leave() {
 	c.calls--
 }
 
-func (c *conn) call(ctx context.Context, r *request) {
+// call does what a request asks for, and returns the answer.
+func (c *conn) call(ctx context.Context, r *request) *Frame {
 	ctx, cancel := context.WithTimeout(ctx, r.call.limit())
 	defer cancel()
 	result, err := c.s.backend.Call(ctx, r.call)
@@ -65,10 +67,9 @@ func (c *conn) call(ctx context.Context, r *request) {
 		f, err = resultFrame(r.id, result)
 	}
 	if err != nil {
-		c.fail(r.id, err)
-		return
+		return errorFrame(r.id, told(err))
 	}
-	c.answer(f)
+	return f
 }
 
 func (c *conn) subscribe(ctx context.Context, r *request) {
@@ -90,7 +91,7 @@ func (c *conn) subscribe(ctx context.Context, r *request) {
 		c.fail(r.id, errTooManyCalls())
 	default:
 		c.work.Go(func() {
-			defer c.leave()
+			defer s.settle()
 			c.open(ctx, s, r.after)
 		})
 	}
@@ -108,12 +109,14 @@ func (c *conn) open(ctx context.Context, s *Stream, after int64) {
 		}
 		c.forget(s)
 		if !answered {
+			s.settle()
 			c.fail(s.id, err)
 		}
 		return
 	}
 	if !s.wasAnswered() {
 		c.s.log.LogAttrs(ctx, slog.LevelError, "a subscription began without its state", logattr.Reason(string(s.topic.Kind)))
+		s.settle()
 		c.fail(s.id, Errorf(CodeFailed, "the state could not be had"))
 	}
 	if s.stays(leave) {

@@ -3,6 +3,7 @@ package pageserver
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -26,6 +27,8 @@ type Stream struct {
 	c     *conn
 	topic Topic
 	id    int64 // of the request
+
+	settled sync.Once // the request is no longer under way
 
 	// Under the queue's lock.
 	over     bool
@@ -54,9 +57,14 @@ func (s *Stream) Answer(snapshot any) error {
 	if over {
 		return ErrOver
 	}
+	s.settle()
 	s.c.answer(f)
 	return nil
 }
+
+// settle counts the request out, before its answer is queued: whoever has that may
+// ask for more.
+func (s *Stream) settle() { s.settled.Do(s.c.leave) }
 
 // Push sends a change. It does not block. It reports whether the subscription
 // goes on: the backend forgets one that does not.
