@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +31,14 @@ func quick() *Options {
 func slow() *Options {
 	o := quick()
 	o.EndStill = 2 * time.Second
+	return o
+}
+
+// patient are options for a test that counts what happens only when the screen rests:
+// a busy machine is not to be taken for one.
+func patient() *Options {
+	o := quick()
+	o.EndStill = 4 * time.Second
 	return o
 }
 
@@ -155,7 +164,7 @@ func TestTurnIsTyped(t *testing.T) {
 // D-17: what a notice says is never a key: no escape, no end of the paste, no Enter.
 func TestPastesAreNoKeys(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, "tui", nil)
+	l := newLab(t, "tui", slow())
 	l.start()
 	evil := "harmless \x1b[201~\rrm -rf\r \x9b201~ \u009b201~ \x03\x04\x1b\x1bx end"
 	if _, err := l.Turn(t.Context(), say(evil)); err != nil {
@@ -331,6 +340,79 @@ func TestPersonWaitsForThePrompt(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// enters are how many Enters the program has got.
+func (l *lab) enters() int {
+	l.t.Helper()
+	if err := l.term.Write([]byte("x\x05")); err != nil { // the first ends an Escape
+		l.t.Fatal(err)
+	}
+	text, n := l.await(" Enters"), 0
+	if _, err := fmt.Sscanf(text[strings.LastIndex(text, "after "):], "after %d", &n); err != nil {
+		l.t.Fatal(err, text)
+	}
+	return n
+}
+
+// N-1: an Enter that a program swallows behind a paste, as Gemini 0.61.0 does when
+// both come at once, is pressed again, a few times at most. One that was taken is not.
+func TestSwallowedEnter(t *testing.T) {
+	t.Parallel()
+	for swallows, enters := range map[int]int{0: 1, 1: 2, moreEnters + 5: moreEnters + 1} {
+		t.Run(strconv.Itoa(swallows), func(t *testing.T) {
+			t.Parallel()
+			o := patient()
+			if swallows > moreEnters {
+				o = quick() // however busy the machine is, it does not change the count
+			}
+			l := newLab(t, "tui-swallows", o, strconv.Itoa(swallows))
+			l.start()
+			out, err := l.Turn(t.Context(), say("a notice of some length"))
+			if err != nil || !out.Unproven {
+				t.Errorf("%+v %v", out, err)
+			}
+			if n := l.enters(); n != enters {
+				t.Errorf("%d Enters, not %d; the screen shows:\n%s", n, enters, l.term.Text())
+			}
+			if said := strings.Contains(l.term.Text(), "said "); said != (swallows <= moreEnters) {
+				t.Errorf("the screen shows:\n%s", l.term.Text())
+			}
+		})
+	}
+}
+
+// D-17: Enter is not pressed again once somebody has cancelled, or types.
+func TestSwallowedEnterIsLeftToThePerson(t *testing.T) {
+	t.Parallel()
+	for name, does := range map[string]func(l *lab) error{
+		"cancels": func(l *lab) error { return l.Cancel(l.t.Context()) },
+		"types":   func(l *lab) error { return l.term.Write([]byte("x")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := quick()
+			o.EndStill = time.Second
+			o.Kind = Claude
+			l := newLab(t, "tui-swallows", o, "9")
+			l.start()
+			done := make(chan error, 1)
+			go func() {
+				_, err := l.Turn(t.Context(), say("a notice of some length"))
+				done <- err
+			}()
+			l.await("\n|") // the Enter has come, as one more line
+			if err := does(l); err != nil {
+				t.Error(err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			if n := l.enters(); n != 1 {
+				t.Errorf("%d Enters; the screen shows:\n%s", n, l.term.Text())
+			}
+		})
 	}
 }
 

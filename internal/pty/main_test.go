@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,7 +38,13 @@ func raw() {
 func child(name string) {
 	switch name {
 	case "tui":
-		tui(false)
+		tui(false, 0)
+	case "tui-swallows": // Enters that come after a paste, as many as its argument says
+		n, err := strconv.Atoi(os.Args[1])
+		if err != nil {
+			panic(err)
+		}
+		tui(false, n)
 	case "dialog": // takes Enter for a yes, and shows no paste
 		raw()
 		fmt.Print("\x1b[?2004h\x1b[2J\x1b[HDo you want to proceed?\r\n> 1. Yes\r\n  2. No")
@@ -70,7 +77,7 @@ func child(name string) {
 			fmt.Printf("\r\ngot %q", in.Text())
 		}
 	case "tui-slow":
-		tui(true)
+		tui(true, 0)
 	case "plain": // a line after the other, as the terminal edits them
 		fmt.Print("ready\r\n")
 		in := bufio.NewScanner(os.Stdin)
@@ -132,18 +139,25 @@ func child(name string) {
 }
 
 // tui is a program with an input line: it takes bracketed pastes, and says what it
-// was sent. A slow one draws while it works.
-func tui(slow bool) {
+// was sent. A slow one draws while it works. Of the Enters behind a paste it swallows
+// as many as it is told, the first as one more line of its input.
+func tui(slow bool, swallow int) {
 	raw()
+	enters := 0
 	fmt.Print("\x1b[?2004h\x1b[2J\x1b[Hwelcome\r\n> ")
 	in := bufio.NewReader(os.Stdin)
-	line, pasting := "", false
+	line, pasting, swallowed := "", false, swallow
 	for {
 		c, err := in.ReadByte()
 		if err != nil {
 			return
 		}
+		if c == '\r' && !pasting {
+			enters++
+		}
 		switch {
+		case c == 0x05: // Ctrl-E
+			fmt.Printf("\r\nafter %d Enters", enters)
 		case c == 0x1b:
 			c2, _ := in.ReadByte()
 			if c2 != '[' {
@@ -155,6 +169,11 @@ func tui(slow bool) {
 			}
 			code, _ := in.ReadString('~')
 			pasting = code == "200~"
+			swallowed = 0
+		case c == '\r' && !pasting && swallowed < swallow:
+			if swallowed++; swallowed == 1 {
+				fmt.Print("\r\n| ")
+			}
 		case c == '\r' && !pasting:
 			if slow {
 				for i := range 20 {

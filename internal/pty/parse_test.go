@@ -245,6 +245,28 @@ func TestShows(t *testing.T) {
 	}
 }
 
+func TestUnmoved(t *testing.T) {
+	t.Parallel()
+	pasted := "welcome to it\n? for shortcuts\n────\n> [Pasted text: 33 lines]\n────\n ~/dir  model"
+	for name, tc := range map[string]struct {
+		after string
+		want  bool
+	}{
+		"the same":              {pasted, true},
+		"one line more":         {"welcome to it\n? for shortcuts\n────\n> [Pasted text: 33 lines]\n\n────\n ~/dir  model", true},
+		"the first line is out": {"? for shortcuts\n────\n> [Pasted text: 33 lines]\n\n────\n ~/dir  model", true},
+		"it was taken":          {"welcome to it\n? for shortcuts\n[Pasted text: 33 lines]\n────\n> Type your message\n────\n ~/dir  model", false},
+		"and nothing is said":   {"welcome to it\n? for shortcuts\n────\n>\n────\n ~/dir  model", false},
+		"a dialog":              {pasted + "\nDo you want to proceed? 1. Yes", false},
+		"only the frame":        {" ~/dir  model", false},
+		"nothing":               {"", false},
+	} {
+		if got := unmoved(pasted, tc.after); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 func TestDraft(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]bool{

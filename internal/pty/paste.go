@@ -107,6 +107,13 @@ func shows(before, after, text string) bool {
 	return strings.Contains(seen, typed[len(typed)-probe:])
 }
 
+// unmoved reports whether a screen shows the same as before, but for frames and lines
+// that went out at the top when an input line grew.
+func unmoved(before, after string) bool {
+	before, after = squeeze(before), squeeze(after)
+	return after != "" && len(after) >= len(before)/2 && strings.HasSuffix(before, after)
+}
+
 // squeeze leaves the letters and digits of ASCII, or everything that can be seen
 // where there are none: lines are broken and framed on a screen.
 func squeeze(s string) string {

@@ -176,6 +176,17 @@ func (t *Terminal) release() {
 func (t *Terminal) press(p []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.pressLocked(p)
+}
+
+// pressIf is press if the screen is as wanted; nothing is drawn or typed in between.
+func (t *Terminal) pressIf(wanted func(sight) bool, p []byte) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return wanted(t.lookLocked()) && t.pressLocked(p) == nil
+}
+
+func (t *Terminal) pressLocked(p []byte) error {
 	switch {
 	case t.master == nil:
 		return agent.ErrNoTerminal

@@ -43,12 +43,40 @@ func (e *Engine) Turn(ctx context.Context, p agent.Prompt) (agent.Outcome, error
 		e.turn = nil
 		e.mu.Unlock()
 	}()
-	err := e.send(ctx, t, promptText(p))
-	if err == nil {
+	pasted, err := e.send(ctx, t, promptText(p))
+	for again := 0; err == nil; again++ {
 		// Only that the screen comes to rest ends it; a cancel has pressed its key.
 		err = e.term.await(ctx, 0, e.o.EndStill, e.stop, nil, func(sight) bool { return true })
+		if err != nil || again == moreEnters || !e.enterAgain(t, pasted) {
+			break
+		}
 	}
 	return e.outcome(ctx, t, err)
+}
+
+// moreEnters is how often Enter is pressed again where a program swallows it.
+const moreEnters = 2
+
+// enterAgain presses Enter once more if the screen has come to rest as it was when
+// Enter was pressed: some programs take one that comes soon after a paste for a part
+// of it. It presses nothing after a cancel, nor where somebody types, nor where the
+// program reads no pastes any more, as a shell that runs a command.
+func (e *Engine) enterAgain(t *turn, pasted sight) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	select {
+	case <-t.cancelled:
+		return false
+	default:
+	}
+	swallowed := func(now sight) bool {
+		return pasted.paste && now.paste && now.free() && unmoved(pasted.text, now.text)
+	}
+	if !e.term.pressIf(swallowed, []byte("\r")) {
+		return false
+	}
+	e.log.Info("the terminal still shows a prompt that was sent; Enter was pressed again")
+	return true
 }
 
 func (e *Engine) outcome(ctx context.Context, t *turn, err error) (agent.Outcome, error) {
@@ -73,37 +101,41 @@ func (e *Engine) outcome(ctx context.Context, t *turn, err error) (agent.Outcome
 	return agent.Outcome{Stop: agent.StopEndTurn, Unproven: true}, nil
 }
 
-// send pastes a text and presses Enter. Nobody's typing comes in between.
-func (e *Engine) send(ctx context.Context, t *turn, text string) error {
+// send pastes a text and presses Enter. Nobody's typing comes in between. It returns
+// how the screen was when it showed the text.
+func (e *Engine) send(ctx context.Context, t *turn, text string) (pasted sight, err error) {
 	if err := e.term.await(ctx, e.o.TakeWait, e.o.Still, e.stop, t.cancelled, sight.free); err != nil {
-		return orElse(err, ErrNotStill)
+		return sight{}, orElse(err, ErrNotStill)
 	}
 	e.term.hold()
 	defer e.term.release()
 	before := e.term.look()
 	if !before.free() { // just now
-		return ErrNotStill
+		return sight{}, ErrNotStill
 	}
 	typed, err := keys(text, before.paste)
 	if err != nil {
-		return err
+		return sight{}, err
 	}
 	if err := e.term.press(typed); err != nil {
-		return err
+		return sight{}, err
 	}
-	shown := func(s sight) bool { return shows(before.text, s.text, text) }
+	shown := func(s sight) bool {
+		pasted = s
+		return shows(before.text, s.text, text)
+	}
 	if err := e.term.await(ctx, e.o.ShowWait, settle, e.stop, t.cancelled, shown); err != nil {
-		return orElse(err, ErrNotShown)
+		return sight{}, orElse(err, ErrNotShown)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
 	case <-t.cancelled:
-		return errCancelled
+		return sight{}, errCancelled
 	default:
 	}
 	t.sent = true
-	return e.term.press([]byte("\r"))
+	return pasted, e.term.press([]byte("\r"))
 }
 
 func orElse(err, late error) error {
