@@ -119,8 +119,8 @@ func (f *Feed) appendAll(ctx context.Context) {
 		err := f.appendGroup(ctx, group)
 		for _, a := range group {
 			a.err = err
+			<-f.queue.slots // before it is told: whoever has its answer takes up no place any more
 			close(a.done)
-			<-f.queue.slots
 		}
 	}
 }
