@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,17 +172,21 @@ func TestOverlaps(t *testing.T) {
 	} {
 		t.Run(string(tc.o), func(t *testing.T) {
 			t.Parallel()
-			k := start(t, &mockagent.Options{Overlap: tc.o})
-			s := k.open()
-			k.prompt("3", s, "SLEEP 2s")
-			k.prompt("4", s, "second")
-			all := k.until(`"id":4`)
-			if !strings.Contains(all, tc.first) || !strings.Contains(reply(all), "you said second") {
-				t.Errorf("got\n%s", all)
-			}
-			if !strings.Contains(k.errw.String(), "overlap") {
-				t.Error("the overlap is not told")
-			}
+			// In a bubble the first turn sleeps until the second prompt has been read, on
+			// any machine.
+			synctest.Test(t, func(t *testing.T) {
+				k := start(t, &mockagent.Options{Overlap: tc.o})
+				s := k.open()
+				k.prompt("3", s, "SLEEP 2s")
+				k.prompt("4", s, "second")
+				all := k.until(`"id":4`)
+				if !strings.Contains(all, tc.first) || !strings.Contains(reply(all), "you said second") {
+					t.Errorf("got\n%s", all)
+				}
+				if !strings.Contains(k.errw.String(), "overlap") {
+					t.Error("the overlap is not told")
+				}
+			})
 		})
 	}
 }
