@@ -390,13 +390,16 @@ func TestIdle(t *testing.T) {
 		rest(t.Context(), nil, time.Second) // that nothing happens shows only in real time
 		return p.sent.Load() - before
 	}
-	for i := 0; quiet() > 0; i++ {
-		if i == 10 {
-			t.Fatalf("%d bytes in a second of nothing", quiet())
+	// Three in a row: one alone may have been a second in which nothing of this process ran.
+	for rests, looks := 0, 0; rests < 3; looks++ {
+		if n := quiet(); n == 0 {
+			rests++
+		} else if rests = 0; looks > 20 {
+			t.Fatalf("%d bytes in a second of nothing", n)
 		}
 	}
-	if n := quiet(); n > 0 || o.Stats().Moved != 3 {
-		t.Errorf("%d bytes, %+v", n, o.Stats())
+	if moved := o.Stats().Moved; moved != 3 {
+		t.Errorf("%d moved", moved)
 	}
 }
 
