@@ -247,23 +247,33 @@ func TestShows(t *testing.T) {
 
 func TestUnmoved(t *testing.T) {
 	t.Parallel()
-	pasted := "welcome to it\n? for shortcuts\n────\n> [Pasted text: 33 lines]\n────\n ~/dir  model"
+	const text = "<watch-event name=\"notes\">\nADDED todo\n</watch-event>"
+	before := "welcome to it\n? for shortcuts\n────\n> Type your message\n────\n ~/dir  model\n auto mode on"
+	pasted := "welcome to it\nPress Ctrl-O to expand pasted text\n────\n> [Pasted text: 3 lines]\n────\n ~/dir  model\n paste again to expand"
 	for name, tc := range map[string]struct {
-		after string
-		want  bool
+		now  string
+		want bool
 	}{
-		"the same":              {pasted, true},
-		"one line more":         {"welcome to it\n? for shortcuts\n────\n> [Pasted text: 33 lines]\n\n────\n ~/dir  model", true},
-		"the first line is out": {"? for shortcuts\n────\n> [Pasted text: 33 lines]\n\n────\n ~/dir  model", true},
-		"it was taken":          {"welcome to it\n? for shortcuts\n[Pasted text: 33 lines]\n────\n> Type your message\n────\n ~/dir  model", false},
-		"and nothing is said":   {"welcome to it\n? for shortcuts\n────\n>\n────\n ~/dir  model", false},
-		"a dialog":              {pasted + "\nDo you want to proceed? 1. Yes", false},
-		"only the frame":        {" ~/dir  model", false},
-		"nothing":               {"", false},
+		"the same":           {pasted, true},
+		"hints have gone":    {"welcome to it\n────\n> [Pasted text: 3 lines]\n────\n ~/dir  model\n auto mode on", true},
+		"its line has grown": {"────\n> [Pasted text: 3 lines]\n|         |\n────\n ~/dir  model\n auto mode on", true},
+		"it was taken":       {"welcome to it\n> [Pasted text: 3 lines]\nheard it\n────\n> Type your message\n────\n ~/dir  model\n auto mode on", false},
+		"and nothing said":   {"welcome to it\n> [Pasted text: 3 lines]\n────\n>\n────\n ~/dir  model\n paste again to expand", false},
+		"nor shown":          {before, false},
+		"a dialog":           {"welcome to it\n> [Pasted text: 3 lines]\n────\nDo you want to proceed?\n1. Yes", false},
+		"and as high":        {"welcome to it\n> [Pasted text: 3 lines]\n────\n Allow it?\n 1. Yes", false},
+		"only a frame":       {"────\n ~/dir  model\n paste again to expand", false},
+		"nothing":            {"", false},
 	} {
-		if got := unmoved(pasted, tc.after); got != tc.want {
+		if got := unmoved(before, pasted, tc.now, text); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+	if unmoved("$", "$ true", "$ true\n$", "true") {
+		t.Error("a shell has run it")
+	}
+	if !unmoved("$", "$ true", "$ true", "true") {
+		t.Error("a shell has not run it")
 	}
 }
 

@@ -3,6 +3,7 @@ package pty
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -107,11 +108,31 @@ func shows(before, after, text string) bool {
 	return strings.Contains(seen, typed[len(typed)-probe:])
 }
 
-// unmoved reports whether a screen shows the same as before, but for frames and lines
-// that went out at the top when an input line grew.
-func unmoved(before, after string) bool {
-	before, after = squeeze(before), squeeze(after)
-	return after != "" && len(after) >= len(before)/2 && strings.HasSuffix(before, after)
+// unmoved reports whether a screen that rests shows a text where it was pasted, in
+// the input line: the screen is the same from there down, but for one line, since
+// programs show hints there for some time. Above it anything may have changed.
+func unmoved(before, pasted, now, text string) bool {
+	old, rest := seen(pasted), seen(now)
+	var same []string
+	for other := 0; len(old) > 0 && len(rest) > 0; old, rest = old[:len(old)-1], rest[:len(rest)-1] {
+		if line := old[len(old)-1]; line == rest[len(rest)-1] {
+			same = append(same, line)
+		} else if other++; other > 1 {
+			break
+		}
+	}
+	slices.Reverse(same)
+	return shows(before, strings.Join(same, "\n"), text)
+}
+
+// seen are the lines of a screen with something in them.
+func seen(screen string) (lines []string) {
+	for line := range strings.SplitSeq(screen, "\n") {
+		if line = strings.TrimSpace(line); strings.Trim(line, " |│┃") != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // squeeze leaves the letters and digits of ASCII, or everything that can be seen

@@ -43,11 +43,11 @@ func (e *Engine) Turn(ctx context.Context, p agent.Prompt) (agent.Outcome, error
 		e.turn = nil
 		e.mu.Unlock()
 	}()
-	pasted, err := e.send(ctx, t, promptText(p))
+	shown, err := e.send(ctx, t, promptText(p))
 	for again := 0; err == nil; again++ {
 		// Only that the screen comes to rest ends it; a cancel has pressed its key.
 		err = e.term.await(ctx, 0, e.o.EndStill, e.stop, nil, func(sight) bool { return true })
-		if err != nil || again == moreEnters || !e.enterAgain(t, pasted) {
+		if err != nil || again == moreEnters || !e.enterAgain(t, shown) {
 			break
 		}
 	}
@@ -57,11 +57,17 @@ func (e *Engine) Turn(ctx context.Context, p agent.Prompt) (agent.Outcome, error
 // moreEnters is how often Enter is pressed again where a program swallows it.
 const moreEnters = 2
 
-// enterAgain presses Enter once more if the screen has come to rest as it was when
-// Enter was pressed: some programs take one that comes soon after a paste for a part
-// of it. It presses nothing after a cancel, nor where somebody types, nor where the
-// program reads no pastes any more, as a shell that runs a command.
-func (e *Engine) enterAgain(t *turn, pasted sight) bool {
+// pasted is a text, and the screens before it was pasted and when it was shown.
+type pasted struct {
+	text          string
+	before, shown sight
+}
+
+// enterAgain presses Enter once more if the screen has come to rest and the input line
+// still shows what was pasted: some programs take an Enter that comes soon after a
+// paste for a part of it. It presses nothing after a cancel, nor where somebody types,
+// nor where the program reads no pastes any more, as a shell that runs a command.
+func (e *Engine) enterAgain(t *turn, p pasted) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
@@ -70,7 +76,7 @@ func (e *Engine) enterAgain(t *turn, pasted sight) bool {
 	default:
 	}
 	swallowed := func(now sight) bool {
-		return pasted.paste && now.paste && now.free() && unmoved(pasted.text, now.text)
+		return p.shown.paste && now.paste && now.free() && unmoved(p.before.text, p.shown.text, now.text, p.text)
 	}
 	if !e.term.pressIf(swallowed, []byte("\r")) {
 		return false
@@ -101,41 +107,40 @@ func (e *Engine) outcome(ctx context.Context, t *turn, err error) (agent.Outcome
 	return agent.Outcome{Stop: agent.StopEndTurn, Unproven: true}, nil
 }
 
-// send pastes a text and presses Enter. Nobody's typing comes in between. It returns
-// how the screen was when it showed the text.
-func (e *Engine) send(ctx context.Context, t *turn, text string) (pasted sight, err error) {
+// send pastes a text and presses Enter. Nobody's typing comes in between.
+func (e *Engine) send(ctx context.Context, t *turn, text string) (pasted, error) {
 	if err := e.term.await(ctx, e.o.TakeWait, e.o.Still, e.stop, t.cancelled, sight.free); err != nil {
-		return sight{}, orElse(err, ErrNotStill)
+		return pasted{}, orElse(err, ErrNotStill)
 	}
 	e.term.hold()
 	defer e.term.release()
-	before := e.term.look()
-	if !before.free() { // just now
-		return sight{}, ErrNotStill
+	p := pasted{text: text, before: e.term.look()}
+	if !p.before.free() { // just now
+		return pasted{}, ErrNotStill
 	}
-	typed, err := keys(text, before.paste)
+	typed, err := keys(text, p.before.paste)
 	if err != nil {
-		return sight{}, err
+		return pasted{}, err
 	}
 	if err := e.term.press(typed); err != nil {
-		return sight{}, err
+		return pasted{}, err
 	}
 	shown := func(s sight) bool {
-		pasted = s
-		return shows(before.text, s.text, text)
+		p.shown = s
+		return shows(p.before.text, s.text, text)
 	}
 	if err := e.term.await(ctx, e.o.ShowWait, settle, e.stop, t.cancelled, shown); err != nil {
-		return sight{}, orElse(err, ErrNotShown)
+		return pasted{}, orElse(err, ErrNotShown)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
 	case <-t.cancelled:
-		return sight{}, errCancelled
+		return pasted{}, errCancelled
 	default:
 	}
 	t.sent = true
-	return pasted, e.term.press([]byte("\r"))
+	return p, e.term.press([]byte("\r"))
 }
 
 func orElse(err, late error) error {
