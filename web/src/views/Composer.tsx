@@ -66,7 +66,8 @@ export function Composer({ id, info, state }: { id: string; info: SessionInfo | 
     try {
       const { id: input } = await api.ask<{ id: string }>("POST", path("sessions", id, "prompt"), { text: said });
       setQueued((q) => [...q.slice(-20), { id: input, text: said }]);
-      write("");
+      // What was written since is not what was sent.
+      if ((area.current?.value ?? draftOf(id)) === text) write("");
     } catch (e) {
       setError(message(e));
     } finally {

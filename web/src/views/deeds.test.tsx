@@ -14,6 +14,7 @@ import { connected, page, tests } from "../test/page";
 import { FakeWire } from "../test/wire";
 import { Boundary } from "../ui/Boundary";
 import { PhaseNote } from "../ui/PhaseNote";
+import { Composer } from "./Composer";
 import { FeedRows } from "./FeedRows";
 import { InboxView } from "./InboxView";
 import { McpServerRow } from "./McpServerRow";
@@ -218,4 +219,25 @@ test("a filter of the inbox asks the daemon, not only what is loaded", async () 
   await userEvent.selectOptions(screen.getByLabelText("State"), "");
   expect(screen.getByText("new")).toBeTruthy();
   live.socket.stop();
+});
+
+test("what is written while a message is on its way stays, and what was sent does not", async () => {
+  const user = userEvent.setup();
+  const { page: p } = connected("live");
+  let taken = (_: { id: string }): void => undefined;
+  vi.spyOn(p.api, "ask").mockImplementation(() => new Promise((resolve) => (taken = resolve as typeof taken)));
+  render(
+    <PageContext value={p}>
+      <Composer id="a" info={session("a", 0)} state={emptySession} />
+    </PageContext>,
+  );
+  const box = screen.getByLabelText<HTMLTextAreaElement>("Message to the agent");
+  await user.type(box, "one{Enter}");
+  expect(box.value, "it is not known to be taken").toBe("one");
+  await user.type(box, " two");
+  await act(async () => taken({ id: "i1" }));
+  expect(box.value).toBe("one two");
+  await user.type(box, "{Enter}");
+  await act(async () => taken({ id: "i2" }));
+  expect(box.value).toBe("");
 });
