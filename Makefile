@@ -45,7 +45,7 @@ run: setup build ## See it work: a memo server, a watch on it, a change, the not
 
 test: setup ## Run the whole suite with the race detector
 	$(GO) vet ./...
-	OSSICLE_REQUIRE_PEERS=1 OSSICLE_REQUIRE_MONTY=1 OSSICLE_REQUIRE_AGENTS=codex-acp $(GO) test -race -timeout 20m ./...
+	OSSICLE_REQUIRE_PEERS=1 OSSICLE_REQUIRE_MONTY=1 OSSICLE_REQUIRE_AGENTS=codex-acp GO=$(GO) .ci/suite
 
 test-agents: setup agents/node_modules/.setup ## Run five real agents, offline, on a scripted model
 	OSSICLE_AGENTS_DIR=$(CURDIR)/agents OSSICLE_REQUIRE_AGENTS=all $(GO) test -count=1 -timeout 30m -v -run 'Agent' ./internal/acp ./internal/interop
