@@ -157,12 +157,13 @@ func settle(o *observe.Observer) {
 // A-11.
 func TestFullQueueDrops(t *testing.T) {
 	t.Parallel()
-	block, s := make(chan struct{}), &seen{}
-	o := observe.New(func(e attach.Evidence) { <-block; s.sink(e) }, nil)
+	block, s, taking := make(chan struct{}), &seen{}, make(chan struct{}, 8)
+	o := observe.New(func(e attach.Evidence) { taking <- struct{}{}; <-block; s.sink(e) }, nil)
 	p := o.Pipe("1")
 	line := `{"jsonrpc":"2.0","id":%d,"method":"tools/list"}` + "\n"
 	p.Client(fmt.Appendf(nil, line, 0))
 	p.Server([]byte(`{"id":0,"result":{"tools":[]}}` + "\n"))
+	<-taking // from here on nothing leaves the queue
 	for range 5000 {
 		p.Client([]byte(`{"jsonrpc":"2.0","method":"notifications/progress"}` + "\n"))
 	}
