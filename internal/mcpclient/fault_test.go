@@ -121,11 +121,17 @@ func faultLoop(t *testing.T, n int, spec Spec, kinds []fault) {
 	}
 	p.Close()
 	t.Logf("%d faults, %d failures that were told", n, failed)
-	if err := goleak.Find(goroutines); err != nil {
-		t.Error(err)
+	// What ends by itself, as a guard of processes or the other side of a connection
+	// does, takes a moment.
+	deadline := time.Now().Add(hang)
+	leaked := goleak.Find(goroutines)
+	for leaked != nil && time.Now().Before(deadline) {
+		leaked = goleak.Find(goroutines)
 	}
-	// What ends by itself, as a guard of processes does, takes a moment.
-	for deadline := time.Now().Add(hang); (len(openFDs(t)) > len(fds) || len(childPIDs(t)) > len(children)) && time.Now().Before(deadline); {
+	if leaked != nil {
+		t.Error(leaked)
+	}
+	for (len(openFDs(t)) > len(fds) || len(childPIDs(t)) > len(children)) && time.Now().Before(deadline) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if now := openFDs(t); len(now) > len(fds) {

@@ -286,10 +286,14 @@ func (s *session) call(ctx context.Context, f func(context.Context, *session) er
 	return nil, err
 }
 
+// lostWait bounds the wait for why a connection ended: it takes the end of a child,
+// which has its time for each step.
+const lostWait = 5 * time.Second
+
 // lostBy is the error of a call that the end of the connection cut short: what
 // the end's cause tells, once it is known.
 func (s *session) lostBy(err error) error {
-	t := time.NewTimer(time.Second)
+	t := time.NewTimer(lostWait)
 	defer t.Stop()
 	select {
 	case <-s.done:
