@@ -473,6 +473,23 @@ func (f *fakeAPI) pod(session, name, status string) {
 	f.add("pods", object)
 }
 
+// ended changes the status of a pod, which is JSON, unless the pod was deleted
+// meanwhile, perhaps with its Job.
+func (f *fakeAPI) ended(name, status string) {
+	var s any
+	if err := json.Unmarshal([]byte(status), &s); err != nil {
+		f.t.Errorf("%s: %v", status, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.objects["pods"][name] == nil {
+		return
+	}
+	object := clone(f.objects["pods"][name])
+	object["status"] = s
+	f.put("pods", "MODIFIED", object)
+}
+
 // jobStatus changes a Job as its controller does.
 func (f *fakeAPI) jobStatus(session, status string) {
 	job := f.get("jobs", objectName(session))

@@ -120,12 +120,7 @@ func (g *gateway) kubelet(t *testing.T, session, pod string) <-chan worker.Exit 
 	done := make(chan worker.Exit, 1)
 	go func() {
 		exit := worker.New(server, e, &worker.Options{Transport: g.net.Transport()}).Run(context.WithoutCancel(t.Context()))
-		g.api.mu.Lock()
-		there := g.api.objects["pods"][pod] != nil
-		g.api.mu.Unlock()
-		if there {
-			g.api.pod(session, pod, terminated(int(exit.Code), "Error", exit.Reason))
-		}
+		g.api.ended(pod, terminated(int(exit.Code), "Error", exit.Reason))
 		done <- exit
 	}()
 	return done
