@@ -394,7 +394,14 @@ func TestSteer(t *testing.T) {
 		<-goOn
 		return agent.ToolResult{Text: "ok"}, nil
 	}}
-	e, model, _ := with(t, nil, &Options{MaxRounds: 3}, w.tool("count"))
+	thinks, answer := make(chan struct{}), make(chan struct{})
+	e, model, _ := with(t, func(q scripted.Turn) scripted.Reply {
+		if q.User == "think" {
+			thinks <- struct{}{}
+			<-answer
+		}
+		return scripted.Words(q)
+	}, &Options{MaxRounds: 3}, w.tool("count"))
 	if s, err := e.Steer(t.Context(), user("early")); s != agent.SteerNeedsTurn || err != nil {
 		t.Errorf("got %v %v", s, err)
 	}
@@ -448,11 +455,11 @@ func TestSteer(t *testing.T) {
 	}
 
 	// While the model thinks about its last answer: the turn goes on.
-	run("SLEEP 3s") // which a busy machine may take until there is an offer
-	if _, err := model.Await(t.Context(), scripted.UserContains("SLEEP")); err != nil {
-		t.Fatal(err)
-	}
-	if r := <-offered("and then"); r.s != agent.SteerInjected {
+	run("think")
+	<-thinks
+	then := offered("and then")
+	answer <- struct{}{}
+	if r := <-then; r.s != agent.SteerInjected {
 		t.Errorf("got %+v", r)
 	}
 	<-ended
