@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -92,8 +93,32 @@ func TestHTTPFrames(t *testing.T) {
 	}
 	read("nothing comes, but the end")
 	text := regexp.MustCompile(`Date: [^\r]*`).ReplaceAllString(all.String(), "Date: NOW")
-	text = regexp.MustCompile(`d\r\n: keepalive\n\n\r\n`).ReplaceAllString(text, "")
+	head, chunks, _ := strings.Cut(text, "\r\n\r\n")
+	text = head + "\r\n\r\n" + withoutKeepAlives(t, chunks)
 	golden(t, "http.golden", strings.ReplaceAll(text, "\r\n", "\\r\\n\n"))
+}
+
+// withoutKeepAlives takes them out of the chunks of a body. They come when it is time
+// for them, in chunks of their own or beside news.
+func withoutKeepAlives(t *testing.T, body string) string {
+	t.Helper()
+	var out strings.Builder
+	for body != "" {
+		head, rest, _ := strings.Cut(body, "\r\n")
+		size, err := strconv.ParseUint(head, 16, 16)
+		if err != nil || uint64(len(rest)) < size+2 || rest[size:size+2] != "\r\n" {
+			t.Fatalf("no chunk: %.200q", body)
+		}
+		data := rest[:size]
+		if news := strings.ReplaceAll(data, ": keepalive\n\n", ""); news != data {
+			head, data = strconv.FormatInt(int64(len(news)), 16), news
+		}
+		if data != "" || size == 0 {
+			out.WriteString(head + "\r\n" + data + "\r\n")
+		}
+		body = rest[size+2:]
+	}
+	return out.String()
 }
 
 // M-3: ids are typed and echoed exactly.
@@ -425,9 +450,8 @@ func TestHTTPStuckPeer(t *testing.T) {
 		if slowest > stuckTime-time.Second {
 			t.Errorf("the healthy peer waited %v", slowest)
 		}
-		if got := h.Stats(); got.CutOff != 1 || got.Listens != 1 {
-			t.Errorf("in the end: %+v", got)
-		}
+		// Who counts the cut need not be the one who removes the listen.
+		waitFor(t, func() bool { return h.Stats() == listen.Stats{Listens: 1, CutOff: 1} })
 	})
 }
 
@@ -459,7 +483,7 @@ func TestHTTPCoalesces(t *testing.T) {
 // takes over, then the fast way again.
 func TestHTTPCatchesUp(t *testing.T) {
 	t.Parallel()
-	h := newHub(t, nil, &listen.HubOptions{WriteTimeout: 2 * time.Second, KeepAlive: -1})
+	h := newHub(t, nil, &listen.HubOptions{WriteTimeout: stuckTime, KeepAlive: -1})
 	s := newSite(t, h.Handler(teapot), nil)
 	var uris []string
 	for i := range 300 {
@@ -487,7 +511,7 @@ func TestHTTPCatchesUp(t *testing.T) {
 		}
 	}
 	// The deadline of the slow way passes, and must not spoil the fast one.
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(stuckTime + stuckTime/10)
 	h.Updated(uris[0])
 	for got := e.next(); got != updateFrame(`1`, uris[0]); got = e.next() {
 		if strings.HasPrefix(got, "[") {
@@ -740,10 +764,10 @@ func TestHTTPSecure(t *testing.T) {
 			t.Parallel()
 			// Idle for longer than a write may take, and than the server allows: on
 			// HTTP/2 a deadline that passes resets the stream even if it is idle.
-			h := newHub(t, nil, &listen.HubOptions{KeepAlive: 3 * time.Second, WriteTimeout: 2 * time.Second})
+			h := newHub(t, nil, &listen.HubOptions{KeepAlive: stuckTime + time.Second, WriteTimeout: stuckTime})
 			srv := httptest.NewUnstartedServer(h.Handler(teapot))
 			srv.EnableHTTP2 = proto == "HTTP/2.0"
-			srv.Config.WriteTimeout, srv.Config.ReadTimeout = 2*time.Second, 2*time.Second // which the handshake has, too
+			srv.Config.WriteTimeout, srv.Config.ReadTimeout = stuckTime, stuckTime // which the handshake has, too
 			srv.StartTLS()
 			t.Cleanup(srv.Close)
 			open := func(id string) *events {
@@ -818,7 +842,8 @@ func TestHTTPStuckStream(t *testing.T) {
 		healthy.want(updateFrame(`2`, uri))
 		slowest = max(slowest, time.Since(begin))
 	}
-	if got := h.Stats(); slowest > stuckTime-time.Second || got.CutOff != 1 || got.Listens != 1 {
-		t.Errorf("the healthy stream waited %v; in the end: %+v", slowest, got)
+	if slowest > stuckTime-time.Second {
+		t.Errorf("the healthy stream waited %v", slowest)
 	}
+	waitFor(t, func() bool { return h.Stats() == listen.Stats{Listens: 1, CutOff: 1} })
 }
