@@ -33,11 +33,10 @@ func ExampleManager() {
 	}
 	fmt.Println("watching", started.URI, "as", started.Shape)
 
-	server.Change("memo://notes", `{"owner":"me","todo":"buy bread"}`)
+	server.Change("memo://notes", `{"todo":"buy bread"}`)
 	fmt.Println((<-notices).Text())
 	// Output:
 	// watching memo://notes as state
-	// ADDED owner
 	// MODIFIED todo (buy milk→buy bread)
 }
 
