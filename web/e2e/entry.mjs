@@ -1,6 +1,6 @@
 // Getting in, and getting back.
 import assert from "node:assert/strict";
-import { accessible, api, close, desktop, fits, go, open, phone, picture, token, url } from "./browser.mjs";
+import { accessible, api, close, desktop, fits, go, open, phone, picture, token, until, url } from "./browser.mjs";
 
 /** The link lets one in and leaves no trace; without it the page asks, and a wrong token is told. */
 export async function entry(browser) {
@@ -78,6 +78,13 @@ export async function again(_browser, ask) {
   await page.getByLabel("Message to the agent").fill("a draft that is not sent");
   const other = await open(desktop, "#/sessions/two");
   await other.getByRole("heading", { name: "two", level: 1 }).waitFor();
+  // What the pages load of themselves is there: the list, and the code of every view.
+  for (const p of [page, other]) {
+    await p.getByRole("region", { name: "List of sessions" }).getByRole("link", { name: /^term\b/ }).waitFor();
+    for (const view of ["Watches", "Inbox", "Feed", "Signals", "Workers"]) {
+      await until(`the code of ${view}`, () => p.evaluate((v) => performance.getEntriesByType("resource").some((e) => e.name.includes(`/assets/${v}View-`) && e.responseEnd > 0), view));
+    }
+  }
   await ask("kill");
   // A part of the page that was never loaded is awaited, and then comes by itself.
   await other.getByText("Reconnecting…").waitFor();

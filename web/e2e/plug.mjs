@@ -78,12 +78,13 @@ export async function drawer() {
   const sheet = page.getByRole("dialog", { name });
   await sheet.waitFor();
   await until("the drawer is up", async () => (await sheet.boundingBox()).y + (await sheet.boundingBox()).height <= 741);
+  const long = page.getByText("a-server-with-a-name-that-is-far-too-long");
+  await long.waitFor(); // the report has come
   const inside = page.locator(".drawer .inside");
   const size = await inside.evaluate((e) => ({ width: e.scrollWidth - e.clientWidth, height: e.scrollHeight - e.clientHeight, overflow: getComputedStyle(e).overflowY }));
   assert.equal(size.width, 0, "it overflows to the side");
   assert.ok(size.height > 0, "there is nothing to scroll: the test shows nothing");
   assert.equal(size.overflow, "auto");
-  const long = page.getByText("a-server-with-a-name-that-is-far-too-long");
   assert.ok((await long.boundingBox()).height > 24, "the long name does not wrap");
   assert.equal(await long.evaluate((e) => e.scrollWidth - e.clientWidth), 0, "the long name is cut");
   const rule = await page.evaluate(() => [...document.styleSheets].flatMap((s) => [...s.cssRules]).some((r) => r.selectorText === ".drawer .inside" && r.cssText.includes("safe-area-inset-bottom")));
@@ -165,7 +166,7 @@ export async function actions(canary) {
 
   // A reset is asked for first, and begins another attempt.
   const before = (await api("GET", "/v1/sessions/one/attachments")).current_attachment_attempt_id;
-  if (!(await panel.isVisible())) await button.click();
+  await panel.waitFor(); // it was pinned
   await panel.getByRole("button", { name: "Reset context…" }).click();
   const question = page.getByRole("dialog", { name: "Reset the context?" });
   await accessible(page, "reset question");

@@ -60,7 +60,7 @@ export async function cutOff(_browser, ask) {
   await api("POST", "/v1/sessions", { id: "doomed", profile: "mock" });
   await page.locator(".chat").getByText("Last turn cut off").filter({ visible: true }).waitFor();
   await note.waitFor();
-  assert.equal(await page.getByText(/This turn was cut off/).count(), 1);
+  await until("it is told once", async () => (await page.getByText(/This turn was cut off/).count()) === 1);
   await accessible(page, "a turn that was cut off");
   await fits(page, "a turn that was cut off");
   await picture(page, "trouble-cut-off");

@@ -123,7 +123,7 @@ export async function workers() {
   await api("POST", "/v1/sandboxes", { id: "box-2", wait: true });
   const row = (id) => page.locator(".item").filter({ has: page.getByRole("heading", { name: id }) });
   await row("box-1").getByText("Running", { exact: true }).waitFor();
-  await until("its clock", async () => /Worker up\s+\d+ s of/.test(await row("box-1").innerText()));
+  await until("its clock", async () => /Worker up\s+(\d+ min ?)?(\d+ s )?of/.test(await row("box-1").innerText()));
   await fits(page, "workers");
   await accessible(page, "workers");
   await row("box-1").getByRole("button", { name: "Release…" }).click();
