@@ -212,7 +212,7 @@ func (f *faulty) both(t *testing.T) (gw, w *child) {
 func (c *child) code() int {
 	c.t.Helper()
 	select {
-	case <-c.p.Done():
+	case <-c.over:
 	case <-time.After(2 * patience):
 		c.t.Fatalf("does not end; it said:\n%s", c.output())
 	}

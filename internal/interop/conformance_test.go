@@ -26,7 +26,7 @@ func conformanceFixture(t *testing.T) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build fixture: %v\n%s", err, out)
 	}
-	return start(t, nil, fixture, "-http", "127.0.0.1:0").await("http://")
+	return startServer(t, nil, fixture, "-http", "127.0.0.1:0").await("http://")
 }
 
 // conforms runs the suite against a server.

@@ -210,7 +210,7 @@ func (s *site) behindNginx(t *testing.T) {
 	addr := fixedAddr(t)
 	config := filepath.Join(dir, "nginx.conf")
 	write(t, config, fmt.Sprintf(nginxConfig, dir, addr, upstreams.String()))
-	start(t, nil, path, "-c", config, "-p", dir)
+	startServer(t, nil, path, "-c", config, "-p", dir)
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) { // nothing tells when it listens
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {

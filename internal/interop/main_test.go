@@ -102,8 +102,9 @@ func script(t *testing.T, name string) string {
 type child struct {
 	t     *testing.T
 	p     *process.Process
-	lines chan string // of standard output
-	log   chan string // of standard error
+	lines chan string   // of standard output
+	log   chan string   // of standard error
+	over  chan struct{} // closed when it has ended, and all that it said is read
 	mu    sync.Mutex
 	all   strings.Builder
 }
@@ -118,15 +119,29 @@ func start(t *testing.T, env []string, args ...string) *child {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{t: t, p: p, lines: make(chan string, 1024), log: make(chan string, 1024)}
+	c := &child{t: t, p: p, lines: make(chan string, 1024), log: make(chan string, 1024), over: make(chan struct{})}
 	var readers sync.WaitGroup
 	readers.Go(func() { c.read(p.Stdout, c.lines) })
 	readers.Go(func() { c.read(errR, c.log) })
-	t.Cleanup(func() {
-		p.Stop()
+	go func() {
+		defer close(c.over)
+		<-p.Done() // its log was written to errW before
 		_ = errW.Close()
 		readers.Wait()
+	}()
+	t.Cleanup(func() {
+		p.Stop()
+		<-c.over
 	})
+	return c
+}
+
+// startServer is start for a server that nothing but a signal ends, and that has nothing
+// to put in order.
+func startServer(t *testing.T, env []string, args ...string) *child {
+	t.Helper()
+	c := start(t, env, args...)
+	t.Cleanup(c.p.Kill)
 	return c
 }
 
@@ -185,6 +200,7 @@ func (c *child) first(lines <-chan string, words []string) string {
 func (c *child) finish() error {
 	for range c.lines {
 	}
+	<-c.over
 	return c.p.Wait()
 }
 
@@ -241,7 +257,7 @@ func must(t *testing.T, args ...string) string {
 // memoHTTP starts our memo server on a free port and returns its URL.
 func memoHTTP(t *testing.T) string {
 	t.Helper()
-	memo := start(t, nil, program, "memo", "--http", "127.0.0.1:0", "--no-auth", "--json")
+	memo := startServer(t, nil, program, "memo", "--http", "127.0.0.1:0", "--no-auth", "--json")
 	var ready struct {
 		URL string `json:"url"`
 	}
