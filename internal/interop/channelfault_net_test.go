@@ -166,7 +166,8 @@ func TestHalfOpenWire(t *testing.T) {
 	if !faultsWanted() {
 		// The host bears one interval more than the worker: in that the worker has to
 		// be back, and its first delay alone is up to a second.
-		profile.Budgets.HeartbeatInterval, profile.Budgets.HeartbeatGrace = 3*time.Second, 9*time.Second
+		profile.Budgets.HeartbeatInterval, profile.Budgets.HeartbeatGrace = 5*time.Second, 15*time.Second
+		profile.Budgets.ReconnectWindow = 30 * time.Second
 	}
 	f := newFaulty(t, profile)
 	tokens, err := f.c.tokens()

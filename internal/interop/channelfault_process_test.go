@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -93,7 +94,11 @@ func TestStoppedWorkerProcess(t *testing.T) {
 	t.Parallel()
 	t.Run("short", func(t *testing.T) {
 		t.Parallel()
-		f := newFaulty(t, faultProfile())
+		profile := faultProfile()
+		if !faultsWanted() {
+			profile.Budgets.HeartbeatGrace = 14 * time.Second // a busy machine stops it for longer
+		}
+		f := newFaulty(t, profile)
 		gw, w := f.both(t)
 		gw.say(`call {"command":"sleep 1; echo survived"}`)
 		stop(t, w, faultTime(time.Second, 20*time.Second))
@@ -110,7 +115,7 @@ func TestStoppedWorkerProcess(t *testing.T) {
 		gw, w := f.both(t)
 		gw.say(`call {"command":"sleep 600"}`)
 		begun := time.Now()
-		stop(t, w, faultTime(7*time.Second, 60*time.Second))
+		stop(t, w, faultTime(10*time.Second, 60*time.Second))
 		if got := gw.await(""); !strings.HasPrefix(got, "lost ") || !strings.Contains(got, string(worker.FailureHeartbeat)) {
 			t.Errorf("%s after %v", got, time.Since(begun))
 		}
@@ -147,7 +152,8 @@ func TestKilledGateway(t *testing.T) {
 		t.Error(got)
 	}
 	awaitFile(t, done)
-	if got := record(gw); !strings.HasPrefix(got, "record running 1 ") && !strings.HasPrefix(got, "record running 2 ") && !strings.HasPrefix(got, "record running 3 ") {
+	// How often it dialled until the next one listened is the machine's.
+	if got := record(gw); !regexp.MustCompile(`^record running [1-9]\d* `).MatchString(got) {
 		t.Error(got)
 	}
 	gw.p.Kill()

@@ -64,7 +64,7 @@ func TestTypeScriptWorker(t *testing.T) {
 	}
 	// The worker drops its connection under this call. It knows no call ids, so
 	// nobody invents what became of it.
-	if _, err := sb.Session.CallTool(ctx, "exec", jsontext.Value(`{"text":"lost","sleep":5}`), nil); !errors.Is(err, worker.ErrUnknownOutcome) {
+	if _, err := sb.Session.CallTool(ctx, "exec", jsontext.Value(`{"text":"lost","sleep":500}`), nil); !errors.Is(err, worker.ErrUnknownOutcome) {
 		t.Errorf("the call that was cut: %v", err)
 	}
 	res, err := sb.Session.CallTool(ctx, "exec", jsontext.Value(`{"text":"hello"}`), nil)
