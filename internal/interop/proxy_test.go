@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -338,10 +339,12 @@ func polls(p *proxied) {
 	p.t.Helper()
 	back := p.upstreams[len(p.upstreams)-1]
 	at := back.hub.Stats().Head
-	go func() {
+	var publishing sync.WaitGroup
+	publishing.Go(func() {
 		time.Sleep(beat / 4) // so that the poll most often waits
 		back.publish(p.t, 4)
-	}()
+	})
+	defer publishing.Wait()
 	if body := p.call(http.MethodGet, "/v1/events?topic=builds&wait=30s&last_event_id="+at.String(), ""); !strings.Contains(body, fmt.Sprintf(`"id":%d`, at.ID+1)) {
 		p.t.Errorf("polled %s", body)
 	}
