@@ -158,8 +158,9 @@ type reader struct {
 	got    []received
 	faults []string
 	// What has happened to it.
-	connections, stalled, gaps int
-	ended                      string // how the last connection did
+	connections, stalled int
+	gaps                 atomic.Int64
+	ended                string // how the last connection did
 }
 
 func newReader(name string, s *site, stalls bool, patterns ...string) *reader {
@@ -281,7 +282,7 @@ func (r *reader) take(e sse.Event) error {
 		if g.To != at.ID {
 			return fmt.Errorf("a gap up to %d has the id %s", g.To, at)
 		}
-		r.gaps++
+		r.gaps.Add(1)
 		r.got = append(r.got, received{gap: &g})
 	} else {
 		var got feed.Event
