@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/scripted"
 	"github.com/ossicle/ossicle/notice"
 )
@@ -237,6 +240,23 @@ func event(name string) func(agent.Update) bool {
 	return func(u agent.Update) bool { return u.Event == name }
 }
 
+// todoAt sets the note "todo" at a memo server. A process of its own would take seconds to
+// start on a busy machine, and a turn would be over.
+func todoAt(t *testing.T, url string) (set func(value string)) {
+	t.Helper()
+	client, err := app.NewClient(config.Default(), []mcpclient.Spec{{Name: "memo", URL: url}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeClient(t, client) })
+	return func(value string) {
+		t.Helper()
+		if _, err := client.Servers.Server("memo").CallTool(t.Context(), "memo_set", json.RawMessage(fmt.Sprintf(`{"key":"todo","value":%q}`, value))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // From a program that the model writes to a turn, with real processes: the
 // agent watches with a filter of its own; another process changes a note; one
 // turn follows, with the filter's line; a change during that turn makes exactly
@@ -262,9 +282,10 @@ func TestAgentsHearOfChanges(t *testing.T) {
 			}
 			c.start("CALL run_code " + string(code))
 
-			must(t, "call", "memo_set", "key=todo", "value=tea", "--mcp-http", url)
+			set := todoAt(t, url)
+			set("tea")
 			first := c.until("turn", event(agent.EventRunStarted))
-			must(t, "call", "memo_set", "key=todo", "value=milk", "--mcp-http", url)
+			set("milk")
 			ended := c.until("end of the turn", event(agent.EventRunEnded))
 			if r := c.reply(first.Run); !strings.Contains(r, "todo is now tea") || strings.Contains(r, "milk") {
 				t.Errorf("the first turn said %q", r)

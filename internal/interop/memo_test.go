@@ -24,7 +24,7 @@ func TestMemoOverStdio(t *testing.T) {
 	t.Parallel()
 	notices := make(chan watch.Notice, 16)
 	c := config.Default()
-	c.Watch.Quiet = 2 * time.Second // in which a busy machine writes twice
+	c.Watch.Quiet = 5 * time.Second // in which a busy machine writes twice
 	client, err := app.NewClient(c, []mcpclient.Spec{{Name: "memo", Command: program, Args: []string{"memo"}}}, &app.ClientOptions{Sink: sink(notices)})
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -133,7 +134,7 @@ func TestSignalIdentityOfProcesses(t *testing.T) {
 	hello := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
 	var won []*child
 	for _, c := range claims {
-		c.say(hello)
+		_, _ = io.WriteString(c.p.Stdin, hello+"\n") // who has lost may have ended already
 	}
 	for _, c := range claims {
 		select {
