@@ -269,6 +269,10 @@ func TestUnmoved(t *testing.T) {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
+	lines := strings.Repeat("one line of it, as every other\n", 9)
+	if unmoved("> ask", "> "+lines+"footer", "> "+lines+"> ask\nfooter", lines) {
+		t.Error("it was taken, and all its lines are the same")
+	}
 	if unmoved("$", "$ true", "$ true\n$", "true") {
 		t.Error("a shell has run it")
 	}

@@ -109,15 +109,15 @@ func shows(before, after, text string) bool {
 }
 
 // unmoved reports whether a screen that rests shows a text where it was pasted, in
-// the input line: the screen is the same from there down, but for one line, since
-// programs show hints there for some time. Above it anything may have changed.
+// the input line: the screen is the same from there down, but for one line below,
+// since programs show hints there for some time. Above it anything may have changed.
 func unmoved(before, pasted, now, text string) bool {
 	old, rest := seen(pasted), seen(now)
 	var same []string
 	for other := 0; len(old) > 0 && len(rest) > 0; old, rest = old[:len(old)-1], rest[:len(rest)-1] {
 		if line := old[len(old)-1]; line == rest[len(rest)-1] {
 			same = append(same, line)
-		} else if other++; other > 1 {
+		} else if other++; other > 1 || shows(before, line, text) {
 			break
 		}
 	}
