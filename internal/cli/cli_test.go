@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -53,6 +54,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("OSSICLE_MONTY", monty)
+			e.Setenv("MARK", strconv.Itoa(os.Getpid())) // of processes that are looked for on the whole machine
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {

@@ -166,7 +166,8 @@ const scenes = {
     await p.getByRole("list", { name: "Steps of its delivery" }).first().scrollIntoViewIfNeeded();
   },
   async "inbox-found"(p) {
-    await go(p, "#/feed");
+    await go(p, "#/watches"); // not the feed: its stream may be opened once before its own scene
+    await heading(p, "Watches");
     await go(p, "#/inbox");
     await p.getByLabel("State", { exact: true }).selectOption("dead");
     await p.getByText("Nothing fits").waitFor();
