@@ -80,7 +80,9 @@ func lines(s string, maxLines, maxLine, maxBytes int) string {
 		if strings.TrimLeft(line, " ") == "" {
 			continue
 		}
-		line = safeLine(clip(line, maxLine))
+		if kept < maxLines { // what is only counted is not looked at: there may be very many
+			line = safeLine(clip(line, maxLine))
+		}
 		if kept >= maxLines || b.Len()+len(line)+1 > maxBytes {
 			left++
 			continue
