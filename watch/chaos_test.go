@@ -29,7 +29,7 @@ func TestChaos(t *testing.T) {
 		engine := watchtest.NewEngine()
 		engine.Register("slow", func(ctx context.Context, run *watchtest.Run) (python.Result, error) {
 			select {
-			case <-time.After(time.Duration(rand.IntN(500)) * time.Millisecond):
+			case <-time.After(time.Duration(1+rand.IntN(500)) * time.Millisecond):
 			case <-ctx.Done():
 				return python.Result{}, ctx.Err()
 			}

@@ -40,6 +40,7 @@ func TestStartPushNotice(t *testing.T) {
 			t.Errorf("text is %q", n.Text())
 		}
 		// W-066
+		synctest.Wait() // a notice counts once the sink has taken it
 		if diff := cmp.Diff([]watch.Status{{Name: "n", URI: notes, Shape: watch.ShapeState, Events: 2, Notices: 1}}, h.List()); diff != "" {
 			t.Error(diff)
 		}

@@ -160,7 +160,9 @@ func (w *runningWatch) handle(ctx context.Context, e *Event) {
 // gatherLocked adds a line and moves the flush (W-120, W-121).
 func (w *runningWatch) gatherLocked(line string) {
 	now := time.Now()
-	wait := w.batch.add(line, now).Sub(now)
+	// Never a timer that is due already: Go 1.26 runs one on this goroutine in a bubble
+	// of testing/synctest, and its race detector bears no two of them at once.
+	wait := max(w.batch.add(line, now).Sub(now), time.Nanosecond)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(wait, func() { w.out.enqueue(w) })
 		return
