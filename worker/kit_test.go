@@ -164,11 +164,13 @@ func newToolbox() *toolbox {
 		if a.Size > 0 {
 			a.Say = strings.Repeat("x", a.Size)
 		}
-		select {
-		case <-time.After(time.Duration(a.Sleep * float64(time.Second))):
-		case <-ctx.Done():
-			b.stopped.Add(1)
-			return nil, nil, ctx.Err()
+		if a.Sleep > 0 {
+			select {
+			case <-time.After(time.Duration(a.Sleep * float64(time.Second))):
+			case <-ctx.Done():
+				b.stopped.Add(1)
+				return nil, nil, ctx.Err()
+			}
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: a.Say}}, StructuredContent: json.RawMessage(`{"big":9007199254740993}`)}, nil, nil
 	})
