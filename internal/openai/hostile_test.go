@@ -167,7 +167,7 @@ func TestEndlessStreams(t *testing.T) {
 					}
 				}
 			})
-			e, ev := begin(t, s, &Options{CallTimeout: time.Minute})
+			e, ev := begin(t, s, &Options{CallTimeout: 5 * time.Minute})
 			_, err := e.Turn(t.Context(), user("hi"))
 			if !errors.Is(err, ErrTooLarge) {
 				t.Errorf("got %v", err)
