@@ -43,8 +43,9 @@ type session struct {
 	seq     int
 }
 
-// exitWait bounds the wait for the exit of a child whose pipes have ended.
-const exitWait = 250 * time.Millisecond
+// exitWait bounds the wait for the exit of a child whose pipes have ended. A busy
+// machine takes a while to reap it.
+const exitWait = 2 * time.Second
 
 // connector makes one attempt at a session.
 type connector struct {
@@ -120,7 +121,11 @@ func (c connector) stdio(ctx context.Context) (*session, error) {
 	}
 	if err != nil {
 		if ctx.Err() == nil && broken(err) {
-			err = errors.Join(conn.ended(), err, exited(proc))
+			if given := conn.ended(); given != nil { // by us: the child may live
+				err = errors.Join(given, err)
+			} else {
+				err = errors.Join(err, exited(proc))
+			}
 		}
 		_ = conn.Close()
 		<-proc.Done()
