@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,20 +52,21 @@ func chromium(t *testing.T, address string) {
 	go func() { _, _ = io.Copy(io.Discard, p.Stdout) }()
 }
 
-// followPage follows the feed in its query and tells the test of everything that happens.
+// followPage follows the feed that the test names and tells it of everything that happens.
 const followPage = `<!doctype html><meta charset="utf-8"><title>follow</title>
-<script>
+<script type="module">
 let said = Promise.resolve();
 const say = (text) => { said = said.then(() => fetch("/said", {method: "POST", body: text})); };
-const stream = new EventSource(new URLSearchParams(location.search).get("stream"));
+const stream = new EventSource(await (await fetch("/stream")).text());
 stream.onopen = () => say("open");
 stream.onerror = () => say(stream.readyState === EventSource.CONNECTING ? "lost" : "over");
 stream.onmessage = (e) => say(e.lastEventId.split("-")[1] + " " + JSON.parse(e.data).data);
 stream.addEventListener("gap", (e) => say("gap " + e.data));
 </script>`
 
-// page serves followPage, and passes on what it says.
-func page(t *testing.T) (*httptest.Server, <-chan string) {
+// page serves followPage, and passes on what it says. Its stream is asked for when the
+// page is there: a ticket lives for a minute, and a browser may take that long to start.
+func page(t *testing.T, stream func() string) (*httptest.Server, <-chan string) {
 	t.Helper()
 	said := make(chan string, 100)
 	mux := http.NewServeMux()
@@ -74,6 +74,7 @@ func page(t *testing.T) (*httptest.Server, <-chan string) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, followPage)
 	})
+	mux.HandleFunc("GET /stream", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, stream()) })
 	mux.HandleFunc("POST /said", func(_ http.ResponseWriter, r *http.Request) {
 		if b, err := io.ReadAll(r.Body); err == nil {
 			said <- string(b)
@@ -91,15 +92,20 @@ func TestEventSource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a browser")
 	}
-	server, said := page(t)
+	daemons := make(chan *daemon, 1)
+	server, said := page(t, func() string {
+		d := <-daemons
+		var got struct {
+			Ticket string `json:"ticket"`
+		}
+		if err := json.Unmarshal(d.post("/v1/tickets", `{"topics":["builds"]}`), &got); err != nil {
+			t.Error(err)
+		}
+		return "http://" + d.addr + "/v1/events?topic=builds&ticket=" + got.Ticket
+	})
 	d := newDaemon(t, nil, "--origin", server.URL)
-	var got struct {
-		Ticket string `json:"ticket"`
-	}
-	if err := json.Unmarshal(d.post("/v1/tickets", `{"topics":["builds"]}`), &got); err != nil {
-		t.Fatal(err)
-	}
-	chromium(t, server.URL+"/?stream="+url.QueryEscape("http://"+d.addr+"/v1/events?topic=builds&ticket="+got.Ticket))
+	daemons <- d
+	chromium(t, server.URL)
 
 	var heard []string
 	hear := func(want string) {
