@@ -35,7 +35,7 @@ func rig(t *testing.T) (*watch.Manager, *watchtest.Server, *watchtest.Sink) {
 	t.Helper()
 	server, sink := watchtest.NewServer("s"), watchtest.NewSink()
 	m := watch.NewManager([]watch.Server{server}, engine(t), sink, &watch.Options{
-		Limits: watch.Limits{Quiet: time.Millisecond, FilterTime: 2 * time.Second}, // of which a good filter takes a thousandth
+		Limits: watch.Limits{Quiet: time.Millisecond, FilterTime: 4 * time.Second}, // of which a good filter takes a thousandth, unless the machine is busy
 	})
 	t.Cleanup(func() { _ = m.Close() })
 	return m, server, sink

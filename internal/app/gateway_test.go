@@ -35,7 +35,7 @@ type boxes struct {
 func quickBoxes() config.Sandbox {
 	p := worker.Light()
 	p.Name = "quick"
-	p.Budgets.Handshake, p.Dial = 5*time.Second, 20*time.Second
+	p.Budgets.Handshake, p.Dial = 20*time.Second, 60*time.Second
 	p.Budgets.HeartbeatInterval, p.Budgets.HeartbeatGrace = 100*time.Millisecond, 10*time.Second
 	p.Budgets.Idle = 300 * time.Millisecond
 	return config.Sandbox{Profile: p, Driver: config.DriverLocal}

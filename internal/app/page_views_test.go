@@ -75,7 +75,7 @@ func TestPageRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := map[string]string{}
-	for _, id := range []string{"mine", "yours", "my-other"} {
+	for _, id := range []string{"mine", "yours-alone", "my-other"} {
 		if _, err := a.Start(t.Context(), AgentSpec{ID: id, Engine: agenttest.New().New}); err != nil {
 			t.Fatal(err)
 		}
@@ -100,14 +100,14 @@ func TestPageRights(t *testing.T) {
 	if len(box.Notices) != 2 || len(box.Agents) != 2 {
 		t.Errorf("the inbox shows %+v", box)
 	}
-	for _, topic := range []string{"session:yours", "session:nobody", "terminal:yours", "signals:x", "sandboxes"} {
+	for _, topic := range []string{"session:yours-alone", "session:nobody", "terminal:yours-alone", "signals:x", "sandboxes"} {
 		if m := page.subscribe(topic); m.Error == nil || m.Error.Code != pageserver.CodeForbidden {
 			t.Errorf("%s: %+v", topic, m)
 		}
 	}
 	for _, path := range []string{
-		"GET /v1/sessions/yours/watches", "GET /v1/sessions/nobody/watches", "GET /v1/sessions/yours/resources", "POST /v1/sessions/yours/watches",
-		"POST /v1/sessions/yours/watches/dry-run", "DELETE /v1/sessions/yours/watches/x", "GET /v1/inbox?agent=yours", "GET /v1/inbox?agent=nobody",
+		"GET /v1/sessions/yours-alone/watches", "GET /v1/sessions/nobody/watches", "GET /v1/sessions/yours-alone/resources", "POST /v1/sessions/yours-alone/watches",
+		"POST /v1/sessions/yours-alone/watches/dry-run", "DELETE /v1/sessions/yours-alone/watches/x", "GET /v1/inbox?agent=yours-alone", "GET /v1/inbox?agent=nobody",
 		"GET /v1/collaborations", "GET /v1/collaborations/x",
 	} {
 		method, path, _ := strings.Cut(path, " ")
@@ -115,15 +115,15 @@ func TestPageRights(t *testing.T) {
 			t.Errorf("%s %s: %d %s", method, path, status, body)
 		}
 	}
-	hidden, hiddenBody := guest.ask(http.MethodGet, "/v1/inbox/"+ids["yours"], "")
+	hidden, hiddenBody := guest.ask(http.MethodGet, "/v1/inbox/"+ids["yours-alone"], "")
 	absent, absentBody := guest.ask(http.MethodGet, "/v1/inbox/n_none", "")
 	if hidden != http.StatusNotFound || absent != hidden || hiddenBody != absentBody {
 		t.Errorf("a notice of another: %d %s; one that is not there: %d %s", hidden, hiddenBody, absent, absentBody)
 	}
-	if status, _ := guest.ask(http.MethodPost, "/v1/inbox/"+ids["yours"]+"/ack", ""); status != http.StatusNotFound {
+	if status, _ := guest.ask(http.MethodPost, "/v1/inbox/"+ids["yours-alone"]+"/ack", ""); status != http.StatusNotFound {
 		t.Errorf("ack of another's: %d", status)
 	}
-	if status, body := guest.ask(http.MethodGet, "/v1/inbox", ""); status != http.StatusOK || strings.Contains(body, "hello yours") || strings.Count(body, "hello") != 2 {
+	if status, body := guest.ask(http.MethodGet, "/v1/inbox", ""); status != http.StatusOK || strings.Contains(body, "hello yours-alone") || strings.Count(body, "hello") != 2 {
 		t.Errorf("list: %d %s", status, body)
 	}
 	info := decode[pageInfo](t, []byte(second(guest.ask(http.MethodGet, "/v1/page", ""))))
@@ -140,10 +140,10 @@ func TestPageRights(t *testing.T) {
 		}
 	}
 	// What changes in a session of another is not told either.
-	if status, body := s.ask(http.MethodPost, "/v1/sessions/yours/prompt", `{"text":"SECRETWORD","wait":true}`); status != http.StatusOK {
+	if status, body := s.ask(http.MethodPost, "/v1/sessions/yours-alone/prompt", `{"text":"SECRETWORD","wait":true}`); status != http.StatusOK {
 		t.Fatal(body)
 	}
-	if _, err := a.Inbox.Ack(t.Context(), "yours", "me", ids["yours"]); err != nil {
+	if _, err := a.Inbox.Ack(t.Context(), "yours-alone", "me", ids["yours-alone"]); err != nil {
 		t.Fatal(err)
 	}
 	if status, body := s.ask(http.MethodPost, "/v1/sessions/mine/prompt", `{"text":"hi","wait":true}`); status != http.StatusOK {
@@ -158,7 +158,7 @@ func TestPageRights(t *testing.T) {
 		acked = acked || m.Action == "inbox.notice" && strings.Contains(string(m.Data), `"state":"acked"`)
 		return changed && acked
 	})
-	if strings.Contains(page.raw.String(), "yours") || strings.Contains(page.raw.String(), "SECRETWORD") {
+	if strings.Contains(page.raw.String(), "yours-alone") || strings.Contains(page.raw.String(), "SECRETWORD") {
 		t.Errorf("it has heard of another session: %s", page.raw.String())
 	}
 	// A token that is revoked lets nobody in, and ends what it let in; see also
