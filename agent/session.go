@@ -155,7 +155,11 @@ func (s *Session) Run(ctx context.Context) error {
 
 // loop takes one step after the other until there is nothing left to do.
 func (s *Session) loop(ctx, work context.Context, abandon context.CancelCauseFunc, workers *sync.WaitGroup) {
-	timer := time.NewTimer(0)
+	// Set when there is something to wait for. It is never one that is due already: Go
+	// 1.26 runs such a timer on the goroutine that stops or sets it in a bubble of
+	// testing/synctest, and its race detector bears no two of them at once.
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
 	defer timer.Stop()
 	stop, gate := ctx.Done(), s.opts.Ready
 	for {

@@ -214,10 +214,11 @@ func (l *Ledger) tell() {
 func (l *Ledger) run() {
 	defer close(l.done)
 	pause := firstPause
-	retry := time.NewTimer(0)
-	if !retry.Stop() {
-		<-retry.C
-	}
+	// Set when a try has failed. Never a timer that is due already: Go 1.26 runs one on
+	// this goroutine in a bubble of testing/synctest, and its race detector bears no two
+	// of them at once.
+	retry := time.NewTimer(pause)
+	retry.Stop()
 	defer retry.Stop()
 	quiet := time.NewTimer(pace)
 	defer quiet.Stop()
