@@ -18,6 +18,7 @@ import (
 	"github.com/ossicle/ossicle/internal/openai"
 	"github.com/ossicle/ossicle/internal/pty"
 	"github.com/ossicle/ossicle/internal/python"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -87,7 +88,7 @@ type Agent struct {
 	ready    chan struct{} // closed when the first turn need not wait any more
 	once     sync.Once
 	gate     restoreGate
-	down     teardown
+	down     teardown.Stack
 	chats    bool
 	// inProcess: the agent is a model loop of our own, which calls our tools itself.
 	inProcess bool
@@ -145,7 +146,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 		return err
 	}
 	o.Client = client
-	o.down.push("client", clientBudget, client.Close)
+	o.down.Push("client", clientBudget, client.Close)
 
 	if err := o.openBox(ctx, spec); err != nil {
 		return err
@@ -154,7 +155,7 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 		OnNoReply: func() { o.Session.EndTurn() }, Log: a.log,
 	})
 	o.box.onChange(o.code.Invalidate)
-	o.down.push("code", pythonBudget, func(context.Context) error { o.code.Close(); return nil })
+	o.down.Push("code", pythonBudget, func(context.Context) error { o.code.Close(); return nil })
 
 	if err := o.listen(spec); err != nil {
 		return err
@@ -175,13 +176,13 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	if err := o.newSession(ctx, spec, channels(chat, spec.Channels)); err != nil {
 		return err
 	}
-	o.down.push("attachment", endpointBudget, func(context.Context) error { a.endpoint.Detach(spec.ID); return nil })
+	o.down.Push("attachment", endpointBudget, func(context.Context) error { a.endpoint.Detach(spec.ID); return nil })
 	waker := o.waker()
 	err = a.Inbox.Attach(ctx, spec.ID, o.route(waker))
 	if err != nil {
 		return err
 	}
-	o.down.push("delivery", deliveryBudget, func(context.Context) error { a.Inbox.Detach(spec.ID); return nil })
+	o.down.Push("delivery", deliveryBudget, func(context.Context) error { a.Inbox.Detach(spec.ID); return nil })
 
 	if chat != nil {
 		o.chats = true
@@ -190,11 +191,11 @@ func (o *Agent) build(ctx context.Context, spec *AgentSpec) error {
 	ran := make(chan error, 1)
 	go func() { ran <- o.Session.Run(context.WithoutCancel(ctx)) }()
 	<-o.Session.Begun()
-	o.down.push("turns", turnsBudget, func(context.Context) error {
+	o.down.Push("turns", turnsBudget, func(context.Context) error {
 		o.Session.Close()
 		return <-ran
 	})
-	o.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
+	o.down.Push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
 	o.hear(ctx)
 	return o.join(ctx, spec)
 }
@@ -225,7 +226,7 @@ func (o *Agent) hear(ctx context.Context) {
 		defer close(ran)
 		o.ears.run(ctx)
 	}()
-	o.down.push("listeners", deliveryBudget, func(context.Context) error {
+	o.down.Push("listeners", deliveryBudget, func(context.Context) error {
 		stop()
 		<-ran
 		return nil
@@ -374,7 +375,7 @@ func (o *Agent) Closed() <-chan struct{} { return o.closed }
 func (o *Agent) Close(ctx context.Context) error {
 	o.ending.Do(func() {
 		defer close(o.closed)
-		o.err = o.down.run(ctx)
+		o.err = o.down.Run(ctx)
 		if o.Session != nil {
 			o.agents.remove(o)
 		}

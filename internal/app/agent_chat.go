@@ -71,7 +71,7 @@ func (o *Agent) runChat(ctx context.Context, client *irc.Client) {
 			o.failed <- err
 		}
 	}()
-	o.down.push("chat", chatBudget, func(context.Context) error {
+	o.down.Push("chat", chatBudget, func(context.Context) error {
 		stop()
 		<-ended
 		return nil

@@ -290,7 +290,7 @@ func (o *Agent) openBox(ctx context.Context, spec *AgentSpec) (err error) {
 	if o.box, err = newAgentBox(ctx, o.agents.boxes, spec.ID, spec.Sandbox, o.agents.log); err != nil {
 		return err
 	}
-	o.down.push("sandbox", boxBudget, o.box.close)
+	o.down.Push("sandbox", boxBudget, o.box.close)
 	return nil
 }
 

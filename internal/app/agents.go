@@ -14,6 +14,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/sqlite"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
 )
@@ -45,7 +46,7 @@ type Agents struct {
 	reports  *reports
 	shim     []string // command of a relay for servers that are commands; nil: none
 	lives    bells    // sessions that have started here, ended, or were removed
-	down     teardown
+	down     teardown.Stack
 
 	mu     sync.Mutex
 	closed bool
@@ -87,14 +88,14 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 	a.signals = NewCollaborations(c, a.data, mailbox.Limits{}, a.log)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, a.down.run(context.WithoutCancel(ctx)))
+			err = errors.Join(err, a.down.Run(context.WithoutCancel(ctx)))
 		}
 	}()
 	db, err := openStore(ctx, c, o.Data)
 	if err != nil {
 		return nil, err
 	}
-	a.down.push("store", storeBudget, func(context.Context) error { return db.Close() })
+	a.down.Push("store", storeBudget, func(context.Context) error { return db.Close() })
 	a.Store = db.Sessions(nil)
 	a.reports = newReports(db.Attachments(), a.log)
 	a.Inbox = notice.New(db.Notices(), &notice.Options{Logger: a.log, Batch: sessionBatch})
@@ -102,16 +103,16 @@ func NewAgents(ctx context.Context, c *config.Config, o *AgentsOptions) (_ *Agen
 		return nil, err
 	}
 	a.endpoint.bridge = o.Bridge
-	a.down.push("endpoint", endpointBudget, a.endpoint.Close)
+	a.down.Push("endpoint", endpointBudget, a.endpoint.Close)
 
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	delivered := make(chan error, 1)
 	go func() { delivered <- a.Inbox.Run(run) }()
-	a.down.push("delivery", deliveryBudget, func(context.Context) error {
+	a.down.Push("delivery", deliveryBudget, func(context.Context) error {
 		stop()
 		return <-delivered
 	})
-	a.down.push("agents", agentsBudget, a.closeAll)
+	a.down.Push("agents", agentsBudget, a.closeAll)
 	return a, nil
 }
 
@@ -256,4 +257,4 @@ func (a *Agents) closeAll(ctx context.Context) error {
 
 // Close ends all agents, then what they share, in the opposite order of its
 // making, each within its budget.
-func (a *Agents) Close(ctx context.Context) error { return a.down.run(ctx) }
+func (a *Agents) Close(ctx context.Context) error { return a.down.Run(ctx) }

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/watch"
 )
 
@@ -34,7 +36,7 @@ type Client struct {
 	Watches *watch.Manager
 
 	python *interpreter
-	down   teardown
+	down   teardown.Stack
 }
 
 // ClientOptions refine a Client. The zero value is a client that lists, reads
@@ -75,21 +77,21 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 	if o.Authorize != nil {
 		asking, err := newConsent(context.Background(), o.Authorize)
 		if err != nil {
-			return nil, errors.Join(err, client.down.run(context.Background()))
+			return nil, errors.Join(err, client.down.Run(context.Background()))
 		}
-		client.down.push("authorization", consentBudget, asking.close)
+		client.down.Push("authorization", consentBudget, asking.close)
 		opts.OAuth, opts.ConnectTimeout = asking.handler, personTime
 	}
 	pool, err := mcpclient.NewPool(servers, opts)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("configure servers: %w", err), client.down.run(context.Background()))
+		return nil, errors.Join(fmt.Errorf("configure servers: %w", err), client.down.Run(context.Background()))
 	}
 	client.Servers = pool
-	client.down.push("servers", serversBudget, func(context.Context) error { pool.Close(); return nil })
+	client.down.Push("servers", serversBudget, func(context.Context) error { pool.Close(); return nil })
 
 	engine := &interpreter{c: c.Python, log: log}
 	client.python = engine
-	client.down.push("python", pythonBudget, func(context.Context) error { return engine.Close() })
+	client.down.Push("python", pythonBudget, func(context.Context) error { return engine.Close() })
 
 	client.Watches = watch.NewManager(ports(pool), engine, sink, &watch.Options{
 		Logger:    log,
@@ -98,7 +100,7 @@ func NewClient(c *config.Config, servers []mcpclient.Spec, o *ClientOptions) (*C
 		ReadOnly:  readOnly(c.Watch.FilterTools),
 		Toolless:  o.Toolless,
 	})
-	client.down.push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
+	client.down.Push("watches", watchesBudget, func(context.Context) error { return client.Watches.Close() })
 	return client, nil
 }
 
@@ -118,20 +120,20 @@ func (c *Client) hold(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("keep watches: %w", err)
 	}
-	release, err := holdFile(path + ".lock")
-	if errors.Is(err, errHeld) {
+	release, err := filelock.Hold(path + ".lock")
+	if errors.Is(err, filelock.ErrHeld) {
 		return &StateInUseError{path}
 	}
 	if err != nil {
 		return fmt.Errorf("keep watches: %w", err)
 	}
-	c.down.push("state", consentBudget, func(context.Context) error { release(); return nil })
+	c.down.Push("state", consentBudget, func(context.Context) error { release(); return nil })
 	return nil
 }
 
 // Close ends the watches, the interpreter and the connections, in this order,
 // and waits for them within their budgets.
-func (c *Client) Close(ctx context.Context) error { return c.down.run(ctx) }
+func (c *Client) Close(ctx context.Context) error { return c.down.Run(ctx) }
 
 func limits(w config.Watch) watch.Limits {
 	return watch.Limits{

@@ -14,6 +14,7 @@ import (
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/mcpserver"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/listen"
@@ -48,7 +49,7 @@ type Ears struct {
 	seat     *seat
 	agent    string
 	log      *slog.Logger
-	down     teardown
+	down     teardown.Stack
 
 	state   string     // file that tells of the channel
 	flags   string     // see earsState
@@ -63,7 +64,7 @@ func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o 
 	}
 	defer func() {
 		if err != nil {
-			_ = e.down.run(context.WithoutCancel(ctx))
+			_ = e.down.Run(context.WithoutCancel(ctx))
 		}
 	}()
 	var wakers []notice.Waker
@@ -76,17 +77,17 @@ func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o 
 	if e.delivery, err = NewDelivery(ctx, c, o.Data, o.Agent, wakers, e.log); err != nil {
 		return nil, err
 	}
-	e.down.push("delivery", serverBudget+storeBudget, e.delivery.Close)
+	e.down.Push("delivery", serverBudget+storeBudget, e.delivery.Close)
 	if o.Channel {
 		e.tell()
-		e.down.push("channel state", deliveryBudget, e.untell)
+		e.down.Push("channel state", deliveryBudget, e.untell)
 	}
 	if e.client, err = NewClient(c, servers, &ClientOptions{Sink: e.delivery, StatePath: o.StatePath, Logger: e.log}); err != nil {
 		return nil, err
 	}
-	e.down.push("client", clientBudget, e.client.Close)
+	e.down.Push("client", clientBudget, e.client.Close)
 	code := agent.NewCodeMode(e.client.python, codeServers(e.client.Servers), e.client.Watches, &agent.CodeOptions{Log: e.log})
-	e.down.push("code", pythonBudget, func(context.Context) error { code.Close(); return nil })
+	e.down.Push("code", pythonBudget, func(context.Context) error { code.Close(); return nil })
 	if o.StatePath != "" {
 		e.client.Watches.Restore(ctx)
 	}
@@ -94,7 +95,7 @@ func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o 
 	if err = e.serve(append(code.Tools(ctx), inboxTools(e.delivery.Inbox, o.Agent)...)); err != nil {
 		return nil, err
 	}
-	e.down.push("signals", mailboxBudget, e.seat.close)
+	e.down.Push("signals", mailboxBudget, e.seat.close)
 	if o.Session != "" {
 		err = e.seat.join(ctx, o.Session)
 	}
@@ -103,7 +104,7 @@ func NewEars(ctx context.Context, c *config.Config, servers []mcpclient.Spec, o 
 
 func (e *Ears) serve(tools []agent.Tool) error {
 	sources := listen.NewRegistry(&listen.RegistryOptions{Logger: e.log})
-	e.down.push("sources", registryBudget, func(context.Context) error { sources.Close(); return nil })
+	e.down.Push("sources", registryBudget, func(context.Context) error { sources.Close(); return nil })
 	if err := sources.Mount(mcpserver.SignalSource(e.seat.Seat)); err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (e *Ears) serve(tools []agent.Tool) error {
 	}
 	server.SDK().AddReceivingMiddleware(piggyback(e.delivery.Inbox, e.agent, e.log))
 	e.server = server
-	e.down.push("server", serverBudget, server.Shutdown)
+	e.down.Push("server", serverBudget, server.Shutdown)
 	return nil
 }
 
@@ -146,4 +147,4 @@ func (e *Ears) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) 
 }
 
 // Close ends the watches and the delivery.
-func (e *Ears) Close(ctx context.Context) error { return e.down.run(ctx) }
+func (e *Ears) Close(ctx context.Context) error { return e.down.Run(ctx) }

@@ -14,6 +14,7 @@ import (
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/files"
 	"github.com/ossicle/ossicle/internal/sqlite"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/internal/telemetry"
 	"github.com/ossicle/ossicle/listen"
 )
@@ -53,7 +54,7 @@ type Feed struct {
 	telemetry *telemetry.Telemetry
 
 	files []listen.Source
-	down  teardown
+	down  teardown.Stack
 }
 
 // OpenFeed opens the log and runs its hub until Close.
@@ -62,20 +63,20 @@ func OpenFeed(ctx context.Context, c *config.Config, o *FeedOptions) (_ *Feed, e
 	f := &Feed{}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.down.run(context.WithoutCancel(ctx)))
+			err = errors.Join(err, f.down.Run(context.WithoutCancel(ctx)))
 		}
 	}()
 	back, err := openLog(ctx, &opts)
 	if err != nil {
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
-	f.down.push("log", storeBudget, func(context.Context) error { return back.close() })
+	f.down.Push("log", storeBudget, func(context.Context) error { return back.close() })
 	f.Store, f.Tokens = back.store, back.tokens
 	bus, closeBus, err := openBus(back, &opts)
 	if err != nil {
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
-	f.down.push("bus", hubBudget, func(context.Context) error { return closeBus() })
+	f.down.Push("bus", hubBudget, func(context.Context) error { return closeBus() })
 	f.telemetry = opts.Telemetry
 	if f.telemetry != nil {
 		f.Store, bus = f.telemetry.Store(back.store), f.telemetry.Bus(bus)
@@ -125,7 +126,7 @@ func (f *Feed) share(paths []string, log *slog.Logger) error {
 		return err
 	}
 	f.files = append(f.files, source)
-	f.down.push("files", hubBudget, func(context.Context) error { return source.Close() })
+	f.down.Push("files", hubBudget, func(context.Context) error { return source.Close() })
 	return nil
 }
 
@@ -134,7 +135,7 @@ func (f *Feed) work(ctx context.Context, name string, run func(context.Context) 
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
-	f.down.push(name, hubBudget, func(context.Context) error {
+	f.down.Push(name, hubBudget, func(context.Context) error {
 		stop()
 		return <-ended
 	})
@@ -152,7 +153,7 @@ func (f *Feed) ready(context.Context) error {
 }
 
 // Close stops the hub and closes the log. Whoever subscribed gets ErrStopped.
-func (f *Feed) Close(ctx context.Context) error { return f.down.run(ctx) }
+func (f *Feed) Close(ctx context.Context) error { return f.down.Run(ctx) }
 
 // over puts the options over the configuration.
 func (o *FeedOptions) over(c *config.Config) FeedOptions {

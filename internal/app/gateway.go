@@ -18,10 +18,12 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/kubernetes"
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/worker"
 )
@@ -103,7 +105,7 @@ type WorkerGateway struct {
 	artifacts *gateway.Dir
 	gateway   *gateway.Gateway
 	calls     *gateway.Calls // to sandboxes that other daemons hold; nil: none does
-	down      teardown
+	down      teardown.Stack
 
 	mu      sync.Mutex
 	closed  bool
@@ -150,10 +152,10 @@ func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *W
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, g.down.run(context.WithoutCancel(ctx)))
+			err = errors.Join(err, g.down.Run(context.WithoutCancel(ctx)))
 		}
 	}()
-	g.down.push("records", storeBudget, g.closeRecords)
+	g.down.Push("records", storeBudget, g.closeRecords)
 	if err := g.hold(); err != nil {
 		return nil, err
 	}
@@ -170,7 +172,7 @@ func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *W
 		return nil, err
 	}
 	g.reap(ctx)
-	g.down.push("sandboxes", drainTime, g.drain)
+	g.down.Push("sandboxes", drainTime, g.drain)
 	return g, nil
 }
 
@@ -184,14 +186,14 @@ func (g *WorkerGateway) hold() error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("open gateway: %w", err)
 	}
-	release, err := holdFile(filepath.Join(dir, "lock"))
-	if errors.Is(err, errHeld) {
+	release, err := filelock.Hold(filepath.Join(dir, "lock"))
+	if errors.Is(err, filelock.ErrHeld) {
 		return fmt.Errorf("open gateway: another process has the gateway of %s", g.o.Data)
 	}
 	if err != nil {
 		return fmt.Errorf("open gateway: %w", err)
 	}
-	g.down.push("lock", time.Second, func(context.Context) error { release(); return nil })
+	g.down.Push("lock", time.Second, func(context.Context) error { release(); return nil })
 	return nil
 }
 
@@ -208,11 +210,11 @@ func (g *WorkerGateway) openDir(ctx context.Context) (err error) {
 	if g.dir, err = sandboxDir(); err != nil {
 		return fmt.Errorf("make directory of sandboxes: %w", err)
 	}
-	release, err := holdDir(g.dir)
+	release, err := filelock.HoldDir(g.dir)
 	if err != nil {
 		return errors.Join(fmt.Errorf("hold directory of sandboxes: %w", err), os.RemoveAll(g.dir))
 	}
-	g.down.push("directory", driversBudget, func(context.Context) error {
+	g.down.Push("directory", driversBudget, func(context.Context) error {
 		defer release()
 		return os.RemoveAll(g.dir)
 	})
@@ -252,14 +254,14 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	g.down.push("artifacts", time.Second, func(context.Context) error { return g.artifacts.Close() })
+	g.down.Push("artifacts", time.Second, func(context.Context) error { return g.artifacts.Close() })
 	if g.owner, err = g.ownName(); err != nil {
 		return err
 	}
 	if g.tokens, err = g.openTokens(); err != nil {
 		return err
 	}
-	g.down.push("keys", time.Second, func(context.Context) error { g.tokens.close(); return nil })
+	g.down.Push("keys", time.Second, func(context.Context) error { g.tokens.close(); return nil })
 	g.openTrail(ctx)
 	if g.store = g.o.Store; g.store == nil {
 		g.store = &worker.Memory{}
@@ -267,10 +269,10 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 	g.host = worker.NewHost(g.tokens, g.store, &worker.HostOptions{
 		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Addr: g.config.Gateway.Address, Audit: g.trail, Sandboxes: g, Observe: g.observe,
 	})
-	g.down.push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
+	g.down.Push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
 	if g.o.Shared && g.config.Gateway.KeyFile != "" {
 		g.calls = gateway.NewCalls(g.host, g.store, g.tokens.current(), &gateway.CallsOptions{Logger: g.log})
-		g.down.push("calls", hostBudget, func(context.Context) error { g.calls.Close(); return nil })
+		g.down.Push("calls", hostBudget, func(context.Context) error { g.calls.Close(); return nil })
 	}
 	g.gateway = gateway.New(g.host, g.tokens, g.artifacts, &gateway.Options{Logger: g.log})
 	return nil
@@ -289,7 +291,7 @@ func (g *WorkerGateway) openTrail(ctx context.Context) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ran := make(chan error, 1)
 	go func() { ran <- g.trail.Run(ctx) }()
-	g.down.push("audit", trailBudget, func(context.Context) error {
+	g.down.Push("audit", trailBudget, func(context.Context) error {
 		stop()
 		return <-ran
 	})
@@ -385,7 +387,7 @@ func (g *WorkerGateway) serveOn(l net.Listener, conf *tls.Config) {
 		}
 		_ = server.Serve(l)
 	}()
-	g.down.push("listener", time.Second, func(context.Context) error {
+	g.down.Push("listener", time.Second, func(context.Context) error {
 		err := server.Close()
 		<-served
 		return err
@@ -546,7 +548,7 @@ func (g *WorkerGateway) drain(ctx context.Context) error {
 		})
 	}
 	ends.Wait()
-	if err := g.host.Drain(ctx); err != nil && !errors.Is(err, errBudget) {
+	if err := g.host.Drain(ctx); err != nil && !errors.Is(err, teardown.ErrBudget) {
 		return err
 	}
 	return nil
@@ -554,4 +556,4 @@ func (g *WorkerGateway) drain(ctx context.Context) error {
 
 // Close ends the gateway and the sandboxes of this machine, in the opposite order
 // of its making, each step within its budget.
-func (g *WorkerGateway) Close(ctx context.Context) error { return g.down.run(ctx) }
+func (g *WorkerGateway) Close(ctx context.Context) error { return g.down.Run(ctx) }

@@ -139,12 +139,12 @@ func (g *WorkerGateway) reap(ctx context.Context) {
 		running.Go(func() { ran = g.host.Run(ctx) })
 	}
 	running.Go(func() { g.sweepDue(ctx) })
-	g.down.push("reaper", trailBudget, func(context.Context) error {
+	g.down.Push("reaper", trailBudget, func(context.Context) error {
 		stop()
 		running.Wait()
 		return ran
 	})
-	g.down.push("drivers", driversBudget, g.closeDrivers)
+	g.down.Push("drivers", driversBudget, g.closeDrivers)
 }
 
 func (g *WorkerGateway) sweepDue(ctx context.Context) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/mcpserver"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/listen"
 )
 
@@ -23,7 +24,7 @@ const (
 type Host struct {
 	MCP *mcpserver.Server
 
-	down teardown
+	down teardown.Stack
 }
 
 // HostOptions refine a Host.
@@ -53,7 +54,7 @@ func NewHost(source listen.Source, tools []mcpserver.Tool, o *HostOptions) (*Hos
 		}
 	}
 	h := &Host{}
-	h.down.push("sources", registryBudget, func(context.Context) error { registry.Close(); return nil })
+	h.down.Push("sources", registryBudget, func(context.Context) error { registry.Close(); return nil })
 	hub := listen.NewHub(registry, &listen.HubOptions{Authorize: httpserver.AuthorizeListen, Logger: o.Logger})
 	server, err := mcpserver.New(registry, hub, tools, &mcpserver.Options{
 		Name: o.Name, Instructions: o.Instructions, EventLogMIME: o.EventLogMIME, Authorize: httpserver.Authorize, Logger: o.Logger,
@@ -63,7 +64,7 @@ func NewHost(source listen.Source, tools []mcpserver.Tool, o *HostOptions) (*Hos
 		return nil, err
 	}
 	h.MCP = server
-	h.down.push("server", serverBudget, server.Shutdown)
+	h.down.Push("server", serverBudget, server.Shutdown)
 	return h, nil
 }
 
@@ -112,4 +113,4 @@ func (h *Host) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) erro
 }
 
 // Close ends listens politely and stops the source.
-func (h *Host) Close(ctx context.Context) error { return h.down.run(ctx) }
+func (h *Host) Close(ctx context.Context) error { return h.down.Run(ctx) }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/internal/wake"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
@@ -75,7 +76,7 @@ type Delivery struct {
 	Inbox *notice.Inbox
 
 	sink *inboxSink
-	down teardown
+	down teardown.Stack
 }
 
 // NewDelivery opens the store, makes the agent known, and delivers to it by the
@@ -94,7 +95,7 @@ func NewDelivery(ctx context.Context, c *config.Config, data, agent string, wake
 	}
 	d := &Delivery{Inbox: notice.New(db.Notices(), &notice.Options{Logger: log})}
 	d.sink = &inboxSink{inbox: d.Inbox, agent: agent, log: log}
-	d.down.push("store", storeBudget, func(context.Context) error { return db.Close() })
+	d.down.Push("store", storeBudget, func(context.Context) error { return db.Close() })
 	routes := make([]notice.Route, len(wakers))
 	for i, w := range wakers {
 		routes[i] = notice.Route{Waker: w}
@@ -104,12 +105,12 @@ func NewDelivery(ctx context.Context, c *config.Config, data, agent string, wake
 		attach = func(ctx context.Context, agent string) error { return d.Inbox.Attach(ctx, agent, routes...) }
 	}
 	if err := attach(ctx, agent); err != nil {
-		return nil, errors.Join(err, d.down.run(context.WithoutCancel(ctx)))
+		return nil, errors.Join(err, d.down.Run(context.WithoutCancel(ctx)))
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- d.Inbox.Run(run) }()
-	d.down.push("delivery", serverBudget, func(context.Context) error {
+	d.down.Push("delivery", serverBudget, func(context.Context) error {
 		stop()
 		return <-ended
 	})
@@ -120,4 +121,4 @@ func NewDelivery(ctx context.Context, c *config.Config, data, agent string, wake
 func (d *Delivery) Notify(ctx context.Context, n watch.Notice) error { return d.sink.Notify(ctx, n) }
 
 // Close ends the delivery. What was not shown stays in the inbox.
-func (d *Delivery) Close(ctx context.Context) error { return d.down.run(ctx) }
+func (d *Delivery) Close(ctx context.Context) error { return d.down.Run(ctx) }

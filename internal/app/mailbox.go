@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/files"
 	"github.com/ossicle/ossicle/internal/postgres"
 	"github.com/ossicle/ossicle/internal/sqlite"
+	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/mailbox"
 )
 
@@ -91,7 +93,7 @@ func (c *Collaborations) backend(ctx context.Context, x *Collaboration, id strin
 		if err != nil {
 			return nil, nil, err
 		}
-		x.down.push("session store", storeBudget, func(context.Context) error { db.Close(); return nil })
+		x.down.Push("session store", storeBudget, func(context.Context) error { db.Close(); return nil })
 		if x.begun {
 			c.removeRows(ctx, db)
 		}
@@ -101,7 +103,7 @@ func (c *Collaborations) backend(ctx context.Context, x *Collaboration, id strin
 	if err != nil {
 		return nil, nil, err
 	}
-	x.down.push("session store", storeBudget, func(context.Context) error { return store.Close() })
+	x.down.Push("session store", storeBudget, func(context.Context) error { return store.Close() })
 	bell, err := sqlite.OpenMailboxBell(ctx, store, files.Touched)
 	return store, bell, err
 }
@@ -116,7 +118,7 @@ type Collaboration struct {
 	users int           // under all.mu
 	ready chan struct{} // closed when it is open, or err says why not
 	err   error
-	down  teardown
+	down  teardown.Stack
 }
 
 // Open opens a session, which it makes if it does not exist. An empty id makes a
@@ -200,7 +202,7 @@ func (x *Collaboration) leave(ctx context.Context) error {
 func (x *Collaboration) begin(ctx context.Context, id string) (s *mailbox.Session, err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, x.down.run(context.WithoutCancel(ctx)))
+			err = errors.Join(err, x.down.Run(context.WithoutCancel(ctx)))
 		}
 	}()
 	_, err = os.Stat(x.dir)
@@ -221,7 +223,7 @@ func (x *Collaboration) begin(ctx context.Context, id string) (s *mailbox.Sessio
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(run) }()
-	x.down.push("session", storeBudget, func(context.Context) error {
+	x.down.Push("session", storeBudget, func(context.Context) error {
 		stop()
 		return <-ended
 	})
@@ -241,7 +243,7 @@ func (x *Collaboration) Close(ctx context.Context) error {
 	if !last {
 		return nil
 	}
-	return x.down.run(ctx)
+	return x.down.Run(ctx)
 }
 
 // Join makes an agent a member for as long as this process lives, or until leave
@@ -251,8 +253,8 @@ func (x *Collaboration) Join(ctx context.Context, r mailbox.Registration) (_ *ma
 	if err := mailbox.CheckAgent(r.Agent); err != nil {
 		return nil, nil, err
 	}
-	release, err := holdFile(filepath.Join(x.dir, identityDir, r.Agent+".lock"))
-	if errors.Is(err, errHeld) {
+	release, err := filelock.Hold(filepath.Join(x.dir, identityDir, r.Agent+".lock"))
+	if errors.Is(err, filelock.ErrHeld) {
 		return nil, nil, &mailbox.ConflictError{Agent: r.Agent, Since: time.Now()}
 	}
 	if err != nil {
@@ -389,6 +391,3 @@ func (c *Collaborations) Known(session string) ([]Seated, error) {
 	}
 	return all, nil
 }
-
-// errHeld says that another process holds a file.
-var errHeld = errors.New("another process holds it")

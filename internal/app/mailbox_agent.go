@@ -36,7 +36,7 @@ func (o *Agent) sit(ctx context.Context, spec *AgentSpec) {
 		p.System += "\n\n"
 	}
 	p.System += signalsBriefing + " Your session is " + spec.Signals + ", and there you are " + spec.ID + "."
-	o.down.push("signals", mailboxBudget, o.seat.close)
+	o.down.Push("signals", mailboxBudget, o.seat.close)
 }
 
 // join makes the agent a member once everything is there that its signals need.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/postgres"
 	"github.com/ossicle/ossicle/mailbox"
@@ -38,8 +39,8 @@ func (x *Collaboration) lock() error {
 		if err := os.MkdirAll(filepath.Join(x.dir, identityDir), 0o700); err != nil {
 			return err
 		}
-		release, err := shareFile(path)
-		if errors.Is(err, errHeld) {
+		release, err := filelock.Share(path)
+		if errors.Is(err, filelock.ErrHeld) {
 			return errors.New("it was not used for long and is being removed; try again")
 		}
 		if err != nil {
@@ -47,7 +48,7 @@ func (x *Collaboration) lock() error {
 		}
 		now := time.Now()
 		if err = os.Chtimes(path, now, now); err == nil {
-			x.down.push("session lock", time.Second, func(context.Context) error { release(); return nil })
+			x.down.Push("session lock", time.Second, func(context.Context) error { release(); return nil })
 			return nil
 		}
 		release()
@@ -130,8 +131,8 @@ func unusedSince(dir string, since time.Time, names ...string) bool {
 
 // removeSession removes a session's directory, unless somebody has it open.
 func removeSession(dir string, since time.Time) (gone bool, err error) {
-	release, err := holdFile(filepath.Join(dir, sessionLock))
-	if errors.Is(err, errHeld) {
+	release, err := filelock.Hold(filepath.Join(dir, sessionLock))
+	if errors.Is(err, filelock.ErrHeld) {
 		return false, nil
 	}
 	if err != nil {

@@ -43,7 +43,7 @@ func (o *Agent) openTerminal(spec *AgentSpec) error {
 		return err
 	}
 	o.terminal = pty.NewTerminal(nil)
-	o.down.push("terminal", terminalBudget, func(context.Context) error { o.terminal.Close(); return nil })
+	o.down.Push("terminal", terminalBudget, func(context.Context) error { o.terminal.Close(); return nil })
 	return nil
 }
 

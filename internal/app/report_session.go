@@ -81,7 +81,7 @@ func (o *Agent) keepReport(ctx context.Context, spec *AgentSpec) error {
 		r.agent = evidence.CommandTarget(spec.Profile.Command[0])
 	}
 	o.report = a.reports.open(ctx, r)
-	o.down.push("report", storeBudget, o.report.close)
+	o.down.Push("report", storeBudget, o.report.close)
 	return nil
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ossicle/ossicle/internal/filelock"
 )
 
 // sandboxDirPrefix begins the name of a process's directory of sandboxes.
@@ -83,7 +85,7 @@ func leftBehind(ctx context.Context, dir string) bool {
 // abandoned reports whether nobody holds a directory of sandboxes, nor listens in
 // it. What cannot be found out counts as somebody.
 func abandoned(ctx context.Context, dir string) bool {
-	release, err := holdDir(dir)
+	release, err := filelock.HoldDir(dir)
 	if err != nil {
 		return false
 	}

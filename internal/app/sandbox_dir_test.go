@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/filelock"
 )
 
 // What killed processes left beside our directory goes at the next start; who
@@ -30,7 +31,7 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	release, err := holdDir(held)
+	release, err := filelock.HoldDir(held)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestTheGatewayHoldsItsDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holdDir(g.dir); err == nil {
+	if _, err := filelock.HoldDir(g.dir); err == nil {
 		t.Error("its directory is free")
 	}
 	if err := g.Close(t.Context()); err != nil {

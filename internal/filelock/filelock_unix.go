@@ -1,6 +1,6 @@
 //go:build unix
 
-package app
+package filelock
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holdFile holds a file until release is called or the process is gone, however it
-// went.
-func holdFile(path string) (release func(), err error) {
+// Hold holds a file, which it makes if there is none, until release is called or the
+// process is gone, however it went. It does not wait: ErrHeld.
+func Hold(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -19,9 +19,9 @@ func holdFile(path string) (release func(), err error) {
 	return hold(f, unix.LOCK_EX)
 }
 
-// shareFile holds a file as one of several: none of them keeps the others out, only
-// who wants it for himself.
-func shareFile(path string) (release func(), err error) {
+// Share holds a file as one of several: none of them keeps the others out, only who
+// wants it for himself.
+func Share(path string) (release func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -29,8 +29,8 @@ func shareFile(path string) (release func(), err error) {
 	return hold(f, unix.LOCK_SH)
 }
 
-// holdDir holds a directory for itself.
-func holdDir(path string) (release func(), err error) {
+// HoldDir holds a directory for itself.
+func HoldDir(path string) (release func(), err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func holdDir(path string) (release func(), err error) {
 func hold(f *os.File, how int) (release func(), err error) {
 	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errHeld
+			err = ErrHeld
 		}
 		return nil, errors.Join(err, f.Close())
 	}
