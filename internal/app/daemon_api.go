@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -13,11 +11,8 @@ import (
 	"strconv"
 	"sync"
 
-	jsonv2 "github.com/go-json-experiment/json"
-
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/httpserver"
-	"github.com/ossicle/ossicle/internal/jsonx"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -42,37 +37,27 @@ func newSessionAPI(a *Agents, data, only string) *sessionAPI {
 func (s *sessionAPI) end() { s.once.Do(func() { close(s.gone) }) }
 
 func (s *sessionAPI) routes() []httpserver.Route {
-	route := func(pattern string, do func(*http.Request) (any, error)) httpserver.Route {
-		return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-			v, err := any(nil), mayUse(r)
-			if err == nil {
-				err = checkQuery(r)
-			}
-			if err == nil {
-				v, err = do(r)
-			}
-			if err != nil {
-				writeAPIError(w, err)
-				return
-			}
-			writeAPI(w, http.StatusOK, v)
-		})}
-	}
+	api := jsonAPI()
 	return []httpserver.Route{
-		route("GET /v1/sessions", s.list),
-		route("POST /v1/sessions", s.start),
-		route("GET /v1/sessions/{id}", s.show),
-		route("DELETE /v1/sessions/{id}", s.remove),
-		route("POST /v1/sessions/{id}/prompt", s.prompt),
-		route("POST /v1/sessions/{id}/cancel", s.cancel),
-		route("POST /v1/sessions/{id}/reset", s.reset),
-		route("POST /v1/sessions/{id}/stop", s.stop),
-		route("POST /v1/sessions/{id}/answer", s.answer),
-		route("GET /v1/sessions/{id}/attachments", s.attachments),
-		{Pattern: "GET /v1/sessions/{id}/transcript", Handler: http.HandlerFunc(s.transcript)},
+		api.JSON("GET /v1/sessions", mayUse, s.list),
+		api.JSON("POST /v1/sessions", mayUse, s.start),
+		api.JSON("GET /v1/sessions/{id}", mayUse, s.show),
+		api.JSON("DELETE /v1/sessions/{id}", mayUse, s.remove),
+		api.JSON("POST /v1/sessions/{id}/prompt", mayUse, s.prompt),
+		api.JSON("POST /v1/sessions/{id}/cancel", mayUse, s.cancel),
+		api.JSON("POST /v1/sessions/{id}/reset", mayUse, s.reset),
+		api.JSON("POST /v1/sessions/{id}/stop", mayUse, s.stop),
+		api.JSON("POST /v1/sessions/{id}/answer", mayUse, s.answer),
+		api.JSON("GET /v1/sessions/{id}/attachments", mayUse, s.attachments),
+		api.Raw("GET /v1/sessions/{id}/transcript", mayUse, s.transcript, "after", "limit", "last"),
 	}
 }
+
+// jsonAPI makes routes whose errors are those of the rooms.
+func jsonAPI() *httpserver.API { return &httpserver.API{MaxBody: maxRequest, Status: roomStatus} }
+
+// statusOf is the status that an error is answered with.
+func statusOf(err error) int { return jsonAPI().StatusOf(err) }
 
 // mayUse checks that whoever asks may use the session of the path. To start one
 // is to run a command of one's own choice here: that takes the right to all.
@@ -83,7 +68,7 @@ func mayUse(r *http.Request) error {
 	case !known, slices.Contains(p.Rights.Sessions, "*"), id != "" && p.Rights.Session(id), r.Method == http.MethodGet && id == "":
 		return nil
 	}
-	return apiErrorf(http.StatusForbidden, "the token of %q gives no right to this session", p.Name)
+	return httpserver.Errorf(http.StatusForbidden, "the token of %q gives no right to this session", p.Name)
 }
 
 // shows reports whether whoever asks may know of a session.
@@ -92,34 +77,17 @@ func shows(r *http.Request, id string) bool {
 	return !known || p.Rights.Session(id)
 }
 
-// apiError is an error with its HTTP status.
-type apiError struct {
-	status int
-	err    error
-}
-
-func (e *apiError) Error() string { return e.err.Error() }
-func (e *apiError) Unwrap() error { return e.err }
-
-func apiErrorf(status int, format string, args ...any) error {
-	return &apiError{status, fmt.Errorf(format, args...)}
-}
-
-// statusOf maps the errors of the rooms, once for the surface.
-func statusOf(err error) int {
-	var api *apiError
+// roomStatus maps the errors of the rooms, once for the surface.
+func roomStatus(err error) int {
 	_, invalid := errors.AsType[*notice.InvalidError](err)
 	_, argument := errors.AsType[*watch.ArgumentError](err)
 	_, running := errors.AsType[*RunningError](err)
-	_, large := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case errors.As(err, &api):
-		return api.status
 	case errors.Is(err, agent.ErrNotFound), errors.Is(err, notice.ErrNotFound), errors.Is(err, ErrNoReport):
 		return http.StatusNotFound
 	case invalid, argument, errors.Is(err, agent.ErrEmpty):
 		return http.StatusBadRequest
-	case large, errors.Is(err, agent.ErrTooLarge):
+	case errors.Is(err, agent.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, agent.ErrQueueFull):
 		return http.StatusTooManyRequests
@@ -127,47 +95,6 @@ func statusOf(err error) int {
 		return http.StatusConflict
 	}
 	return http.StatusUnprocessableEntity
-}
-
-func writeAPI(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v) // the client went away
-}
-
-// Problem is how the API tells an error (RFC 9457).
-type Problem struct {
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-}
-
-// Error implements error.
-func (p *Problem) Error() string { return p.Detail }
-
-func writeAPIError(w http.ResponseWriter, err error) {
-	status := statusOf(err)
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()})
-}
-
-// readAPI reads a request strictly: names by case, nothing unknown.
-func readAPI(r *http.Request, v any) error {
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
-	}
-	if len(body) == 0 {
-		body = []byte("{}")
-	}
-	if err := jsonv2.Unmarshal(body, v, jsonv2.RejectUnknownMembers(true)); err != nil {
-		return &apiError{http.StatusBadRequest, fmt.Errorf("read request: %s", jsonx.Explain(err))}
-	}
-	return nil
 }
 
 // SessionInfo is a session as the API shows it.
@@ -242,7 +169,7 @@ func (s *sessionAPI) meta(ctx context.Context, id string) (agent.Meta, error) {
 	if s.agents.Agent(id) != nil {
 		return agent.Meta{ID: id}, nil
 	}
-	return agent.Meta{}, apiErrorf(http.StatusNotFound, "find session %s: there is none; 'ossicle session list' lists them", shown(id))
+	return agent.Meta{}, httpserver.Errorf(http.StatusNotFound, "find session %.80q: there is none; 'ossicle session list' lists them", id)
 }
 
 func (s *sessionAPI) show(r *http.Request) (any, error) {
@@ -269,7 +196,7 @@ func (s *sessionAPI) running(r *http.Request) (*Agent, error) {
 	if _, err := s.meta(r.Context(), id); err != nil {
 		return nil, err
 	}
-	return nil, apiErrorf(http.StatusConflict, "session %q does not run here; start it again under its name", id)
+	return nil, httpserver.Errorf(http.StatusConflict, "session %q does not run here; start it again under its name", id)
 }
 
 // PromptRequest is what somebody says to a session.
@@ -290,7 +217,7 @@ type PromptResult struct {
 
 func (s *sessionAPI) prompt(r *http.Request) (any, error) {
 	var req PromptRequest
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	one, err := s.running(r)
@@ -343,7 +270,7 @@ func (s *sessionAPI) stop(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if s.only != "" {
-		return nil, apiErrorf(http.StatusConflict, "session %q is that of a terminal: end it there", s.only)
+		return nil, httpserver.Errorf(http.StatusConflict, "session %q is that of a terminal: end it there", s.only)
 	}
 	return map[string]bool{"stopped": true}, one.Close(context.WithoutCancel(r.Context()))
 }
@@ -353,7 +280,7 @@ func (s *sessionAPI) answer(r *http.Request) (any, error) {
 		Question string `json:"question"`
 		Option   string `json:"option"`
 	}
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	one, err := s.running(r)
@@ -362,7 +289,7 @@ func (s *sessionAPI) answer(r *http.Request) (any, error) {
 	}
 	err = one.Session.Answer(req.Question, req.Option)
 	if errors.Is(err, agent.ErrNotFound) {
-		return nil, apiErrorf(http.StatusNotFound, "answer question %s: it is not open, or has no option %s; 'ossicle session show' lists them", shown(req.Question), shown(req.Option))
+		return nil, httpserver.Errorf(http.StatusNotFound, "answer question %.80q: it is not open, or has no option %.80q; 'ossicle session show' lists them", req.Question, req.Option)
 	}
 	if err != nil {
 		return nil, err
@@ -377,7 +304,7 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if s.only != "" {
-		return nil, apiErrorf(http.StatusConflict, "session %q is that of a terminal: end it there first", s.only)
+		return nil, httpserver.Errorf(http.StatusConflict, "session %q is that of a terminal: end it there first", s.only)
 	}
 	ctx := context.WithoutCancel(r.Context())
 	var errs []error
@@ -401,42 +328,37 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 
 // transcript writes entries, one a line, from ?after= on, at most ?limit=, or
 // without a limit all of them.
-func (s *sessionAPI) transcript(w http.ResponseWriter, r *http.Request) {
+func (s *sessionAPI) transcript(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	err := mayUse(r)
-	if err == nil {
-		err = checkQuery(r)
-	}
-	if err == nil {
-		_, err = s.meta(r.Context(), id)
-	}
-	if err != nil {
-		writeAPIError(w, err)
-		return
+	if _, err := s.meta(r.Context(), id); err != nil {
+		return err
 	}
 	q, err := transcriptQuery(r)
 	if err != nil {
-		writeAPIError(w, err)
-		return
+		return err
 	}
-	w.Header().Set("Content-Type", "application/x-ndjson")
-	w.Header().Set("Cache-Control", "no-store")
+	lines := func() {
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		w.Header().Set("Cache-Control", "no-store")
+	}
 	if q == nil {
-		_ = agent.Export(r.Context(), s.agents.Store, id, w)
-		return
+		lines()
+		_ = agent.Export(r.Context(), s.agents.Store, id, w) // the client went away
+		return nil
 	}
 	entries, err := s.agents.Store.List(r.Context(), id, *q)
 	if err != nil {
-		writeAPIError(w, err)
-		return
+		return err
 	}
+	lines()
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	for i := range entries {
-		if enc.Encode(entries[i]) != nil {
-			return
+		if err := enc.Encode(entries[i]); err != nil {
+			return nil //nolint:nilerr // the client went away
 		}
 	}
+	return nil
 }
 
 func transcriptQuery(r *http.Request) (*agent.Query, error) {
@@ -446,17 +368,17 @@ func transcriptQuery(r *http.Request) (*agent.Query, error) {
 	}
 	q := &agent.Query{}
 	var err error
-	if q.Last, err = truth("last", values.Get("last")); err != nil {
+	if q.Last, err = httpserver.QueryBool(r, "last"); err != nil {
 		return nil, err
 	}
 	if v := values.Get("after"); v != "" {
 		if q.After, err = strconv.ParseInt(v, 10, 64); err != nil || q.After < 0 {
-			return nil, apiErrorf(http.StatusBadRequest, "after=%s: use the seq of an entry", shown(v))
+			return nil, httpserver.Errorf(http.StatusBadRequest, "after=%.80q: use the seq of an entry", v)
 		}
 	}
 	if v := values.Get("limit"); v != "" {
 		if q.Limit, err = strconv.Atoi(v); err != nil || q.Limit < 1 || q.Limit > agent.MaxPage {
-			return nil, apiErrorf(http.StatusBadRequest, "limit=%s: use 1 to %d", shown(v), agent.MaxPage)
+			return nil, httpserver.Errorf(http.StatusBadRequest, "limit=%.80q: use 1 to %d", v, agent.MaxPage)
 		}
 	}
 	return q, nil

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -65,15 +66,15 @@ type StartedWatch struct {
 
 func (s *sessionAPI) start(r *http.Request) (any, error) {
 	var req StartRequest
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	if s.only != "" {
-		return nil, apiErrorf(http.StatusConflict, "this process hosts the session %q and no other; ossicle serve takes more", s.only)
+		return nil, httpserver.Errorf(http.StatusConflict, "this process hosts the session %q and no other; ossicle serve takes more", s.only)
 	}
 	spec, err := s.spec(&req)
 	if err != nil {
-		return nil, &apiError{http.StatusBadRequest, err}
+		return nil, &httpserver.StatusError{Status: http.StatusBadRequest, Err: err}
 	}
 	one, err := s.agents.Start(r.Context(), *spec)
 	if err != nil {
@@ -87,7 +88,7 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 	if req.Profile != "" {
 		p, ok := s.agents.config.Profiles[req.Profile]
 		if !ok {
-			return nil, fmt.Errorf("profile %s is not in the configuration file of this process", shown(req.Profile))
+			return nil, fmt.Errorf("profile %.80q is not in the configuration file of this process", req.Profile)
 		}
 		key, err := modelKey(p.Model.APIKeyEnv)
 		if err != nil {

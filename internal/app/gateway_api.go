@@ -36,42 +36,30 @@ func newSandboxAPI(g *WorkerGateway) *sandboxAPI {
 const sandboxesPath = "/v1/sandboxes"
 
 func (a *sandboxAPI) routes() []httpserver.Route {
+	api := jsonAPI()
 	if a.gateway == nil {
 		none := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			writeAPIError(w, apiErrorf(http.StatusNotFound, "this process has no gateway for sandboxes; start it with 'ossicle serve --worker-gateway'"))
+			api.Fail(w, httpserver.Errorf(http.StatusNotFound, "this process has no gateway for sandboxes; start it with 'ossicle serve --worker-gateway'"))
 		})
 		return []httpserver.Route{{Pattern: sandboxesPath, Handler: none}, {Pattern: sandboxesPath + "/", Handler: none}}
 	}
 	raw := func(pattern string, do func(http.ResponseWriter, *http.Request) error) httpserver.Route {
-		return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-			err := mayUseSandboxes(r)
-			if err == nil {
-				err = checkQuery(r)
-			}
-			if err == nil {
-				err = sandboxProblem(r.PathValue("id"), do(w, r))
-			}
-			if err != nil {
-				writeAPIError(w, err)
-			}
-		})}
-	}
-	route := func(pattern string, do func(*http.Request) (any, error)) httpserver.Route {
-		return raw(pattern, func(w http.ResponseWriter, r *http.Request) error {
-			v, err := do(r)
-			if err == nil {
-				writeAPI(w, http.StatusOK, v)
-			}
-			return err
+		return api.Raw(pattern, mayUseSandboxes, func(w http.ResponseWriter, r *http.Request) error {
+			return sandboxProblem(r.PathValue("id"), do(w, r))
 		})
 	}
+	route := func(pattern string, do func(*http.Request) (any, error), query ...string) httpserver.Route {
+		return api.JSON(pattern, mayUseSandboxes, func(r *http.Request) (any, error) {
+			v, err := do(r)
+			return v, sandboxProblem(r.PathValue("id"), err)
+		}, query...)
+	}
 	return append([]httpserver.Route{
-		route("GET "+sandboxesPath, a.list),
+		route("GET "+sandboxesPath, a.list, "all"),
 		route("POST "+sandboxesPath, a.start),
 		route("GET "+sandboxesPath+"/{id}", a.show),
 		raw("POST "+sandboxesPath+"/{id}/exec", a.exec),
-		route("GET "+sandboxesPath+"/{id}/tail", a.tail),
+		route("GET "+sandboxesPath+"/{id}/tail", a.tail, "job", "stream", "offset", "wait_ms"),
 		route("POST "+sandboxesPath+"/{id}/release", a.release),
 		route("POST "+sandboxesPath+"/{id}/kill", a.kill),
 		raw("GET "+sandboxesPath+"/{id}/artifacts/{artifact}", a.artifact),
@@ -85,11 +73,11 @@ func mayUseSandboxes(r *http.Request) error {
 	if !known || slices.Contains(p.Rights.Sessions, "*") {
 		return nil
 	}
-	return apiErrorf(http.StatusForbidden, "the token of %q gives no right to sandboxes: that takes the right to all sessions", p.Name)
+	return httpserver.Errorf(http.StatusForbidden, "the token of %q gives no right to sandboxes: that takes the right to all sessions", p.Name)
 }
 
 func (a *sandboxAPI) list(r *http.Request) (any, error) {
-	all, err := truth("all", r.URL.Query().Get("all"))
+	all, err := httpserver.QueryBool(r, "all")
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +96,7 @@ type SandboxStart struct {
 
 func (a *sandboxAPI) start(r *http.Request) (any, error) {
 	var req SandboxStart
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	s, err := a.gateway.Start(context.WithoutCancel(r.Context()), req.ID, cmp.Or(req.Profile, worker.Light().Name), "")
@@ -178,15 +166,15 @@ type SandboxEnd struct {
 func (e *SandboxExec) arguments() (map[string]any, error) {
 	switch {
 	case (e.Command == "") == (len(e.Args) == 0):
-		return nil, apiErrorf(http.StatusBadRequest, "give command or args, and not both")
+		return nil, httpserver.Errorf(http.StatusBadRequest, "give command or args, and not both")
 	case slices.ContainsFunc(e.Args, func(s string) bool { return strings.Contains(s, "\x00") }):
-		return nil, apiErrorf(http.StatusBadRequest, "args: there is a NUL in one")
+		return nil, httpserver.Errorf(http.StatusBadRequest, "args: there is a NUL in one")
 	case e.TimeoutMS < 0 || e.TimeoutMS > SandboxTimeout.Milliseconds():
-		return nil, apiErrorf(http.StatusBadRequest, "timeout_ms %d: use 1 to %d", e.TimeoutMS, SandboxTimeout.Milliseconds())
+		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms %d: use 1 to %d", e.TimeoutMS, SandboxTimeout.Milliseconds())
 	case e.WaitMS < 0 || e.WaitMS > MaxSandboxWait.Milliseconds():
-		return nil, apiErrorf(http.StatusBadRequest, "wait_ms %d: use 0 to %d", e.WaitMS, MaxSandboxWait.Milliseconds())
+		return nil, httpserver.Errorf(http.StatusBadRequest, "wait_ms %d: use 0 to %d", e.WaitMS, MaxSandboxWait.Milliseconds())
 	case e.Detach && e.TimeoutMS != 0:
-		return nil, apiErrorf(http.StatusBadRequest, "timeout_ms: a detached command has no time limit but the sandbox's")
+		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms: a detached command has no time limit but the sandbox's")
 	}
 	args := map[string]any{"command": e.Command}
 	if len(e.Args) > 0 {
@@ -207,13 +195,13 @@ func (e *SandboxExec) arguments() (map[string]any, error) {
 }
 
 // errCommandEnded is what becomes of a command when this process ends.
-var errCommandEnded = apiErrorf(http.StatusServiceUnavailable, "run command in sandbox: the process that serves ends, and the command with it")
+var errCommandEnded = httpserver.Errorf(http.StatusServiceUnavailable, "run command in sandbox: the process that serves ends, and the command with it")
 
 // exec runs a command and streams what it writes. It is killed when the client
 // goes away, unless it is detached.
 func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	var req SandboxExec
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return err
 	}
 	args, err := req.arguments()
@@ -320,11 +308,11 @@ func (a *sandboxAPI) tail(r *http.Request) (any, error) {
 	wait, err2 := number(q.Get("wait_ms"))
 	switch {
 	case err1 != nil || err2 != nil || wait > followWait.Milliseconds():
-		return nil, apiErrorf(http.StatusBadRequest, "offset and wait_ms: use numbers, and at most %d for the wait", followWait.Milliseconds())
+		return nil, httpserver.Errorf(http.StatusBadRequest, "offset and wait_ms: use numbers, and at most %d for the wait", followWait.Milliseconds())
 	case stream != "stdout" && stream != "stderr":
-		return nil, apiErrorf(http.StatusBadRequest, "stream %s: use stdout or stderr", shown(stream))
+		return nil, httpserver.Errorf(http.StatusBadRequest, "stream %.80q: use stdout or stderr", stream)
 	case q.Get("job") == "":
-		return nil, apiErrorf(http.StatusBadRequest, "name a job: exec says it")
+		return nil, httpserver.Errorf(http.StatusBadRequest, "name a job: exec says it")
 	}
 	s, err := a.gateway.caller(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -360,12 +348,12 @@ type SandboxRelease struct {
 
 func (a *sandboxAPI) release(r *http.Request) (any, error) {
 	var req SandboxRelease
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	req.Reason = cmp.Or(req.Reason, worker.ReasonExplicit)
 	if !req.Reason.Valid() {
-		return nil, apiErrorf(http.StatusBadRequest, "reason %s: use explicit, idle, deadline or failed", shown(string(req.Reason)))
+		return nil, httpserver.Errorf(http.StatusBadRequest, "reason %.80q: use explicit, idle, deadline or failed", req.Reason)
 	}
 	ctx, cancel := a.within(r.Context(), SandboxTimeout+sandboxMargin) // calls may take as long
 	defer cancel()
@@ -380,7 +368,7 @@ func (a *sandboxAPI) kill(r *http.Request) (any, error) {
 	var req struct {
 		Why string `json:"why"`
 	}
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	s, err := a.gateway.Session(r.Context(), r.PathValue("id"))
@@ -406,7 +394,7 @@ func (a *sandboxAPI) artifact(w http.ResponseWriter, r *http.Request) error {
 	uri := "store://" + r.PathValue("artifact")
 	i := slices.IndexFunc(rec.Outputs, func(o worker.Output) bool { return o.URI == uri })
 	if i < 0 {
-		return apiErrorf(http.StatusNotFound, "the sandbox %q has reported no artifact of this name", rec.ID)
+		return httpserver.Errorf(http.StatusNotFound, "the sandbox %q has reported no artifact of this name", rec.ID)
 	}
 	content, size, err := a.gateway.artifacts.Open(uri)
 	if errors.Is(err, gateway.ErrNoArtifact) {
@@ -414,7 +402,7 @@ func (a *sandboxAPI) artifact(w http.ResponseWriter, r *http.Request) error {
 		if a.gateway.o.Shared {
 			other = ", or it is in the directory of another daemon"
 		}
-		return apiErrorf(http.StatusGone, "the artifact %s was reported and is gone: artifacts are kept %s, and the oldest go first%s", r.PathValue("artifact"), a.gateway.artifacts.Bounds(), other)
+		return httpserver.Errorf(http.StatusGone, "the artifact %s was reported and is gone: artifacts are kept %s, and the oldest go first%s", r.PathValue("artifact"), a.gateway.artifacts.Bounds(), other)
 	}
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/gateway"
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -216,9 +217,9 @@ func (e *elsewhereError) Error() string {
 // overError says how a sandbox ended.
 func overError(rec *worker.Record) error {
 	if rec.State == worker.StateReleased {
-		return apiErrorf(http.StatusConflict, "the sandbox %q is over: released (%s)", rec.ID, rec.Release)
+		return httpserver.Errorf(http.StatusConflict, "the sandbox %q is over: released (%s)", rec.ID, rec.Release)
 	}
-	return apiErrorf(http.StatusConflict, "the sandbox %q is over: %s: %s", rec.ID, rec.Failure, rec.Detail)
+	return httpserver.Errorf(http.StatusConflict, "the sandbox %q is over: %s: %s", rec.ID, rec.Failure, rec.Detail)
 }
 
 // States counts the sandboxes that this process holds, by state.
@@ -249,7 +250,7 @@ func (g *WorkerGateway) Probe(ctx context.Context, profile string) (tier, reason
 
 // sandboxProblem maps the errors of a sandbox to the status that the API answers.
 func sandboxProblem(id string, err error) error {
-	var api *apiError
+	var api *httpserver.StatusError
 	status := http.StatusUnprocessableEntity
 	switch {
 	case err == nil, errors.As(err, &api):
@@ -259,7 +260,7 @@ func sandboxProblem(id string, err error) error {
 	case errors.As(err, new(*http.MaxBytesError)):
 		status = http.StatusRequestEntityTooLarge
 	case errors.Is(err, worker.ErrUnknownSession): // which is what the channel calls it
-		return apiErrorf(http.StatusNotFound, "find sandbox %s: there is none; 'ossicle sandbox list --all' lists them", shown(id))
+		return httpserver.Errorf(http.StatusNotFound, "find sandbox %.80q: there is none; 'ossicle sandbox list --all' lists them", id)
 	case errors.As(err, new(*SandboxExistsError)), errors.As(err, new(*elsewhereError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):
 		status = http.StatusConflict
 	case errors.Is(err, ErrTooManySandboxes), errors.Is(err, worker.ErrBusy):
@@ -267,5 +268,5 @@ func sandboxProblem(id string, err error) error {
 	case errors.Is(err, errGatewayClosed), errors.Is(err, worker.ErrDraining):
 		status = http.StatusServiceUnavailable
 	}
-	return &apiError{status, err}
+	return &httpserver.StatusError{Status: status, Err: err}
 }

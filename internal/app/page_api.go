@@ -25,43 +25,21 @@ const (
 // apiRoutes are what the page asks for beside the session API;
 // docs/reference/api.md is their page too.
 func (p *page) apiRoutes() []httpserver.Route {
+	api := jsonAPI()
 	return []httpserver.Route{
-		jsonRoute("GET /v1/page", nil, p.describe),
-		jsonRoute("GET /v1/sessions/{id}/resources", mayUse, p.resources),
-		jsonRoute("GET /v1/sessions/{id}/watches", mayUse, p.watches),
-		jsonRoute("POST /v1/sessions/{id}/watches", mayUse, p.startWatch),
-		jsonRoute("POST /v1/sessions/{id}/watches/dry-run", mayUse, p.tryWatch),
-		jsonRoute("DELETE /v1/sessions/{id}/watches/{name}", mayUse, p.stopWatch),
-		jsonRoute("GET /v1/inbox", nil, p.listInbox),
-		jsonRoute("GET /v1/inbox/agents", nil, p.listInboxes),
-		jsonRoute("GET /v1/inbox/{id}", nil, p.showNotice),
-		jsonRoute("POST /v1/inbox/{id}/ack", nil, p.ackNotice),
-		jsonRoute("GET /v1/collaborations", mayUseAll, p.listCollaborations),
-		jsonRoute("GET /v1/collaborations/{id}", mayUseAll, p.showCollaboration),
+		api.JSON("GET /v1/page", nil, p.describe),
+		api.JSON("GET /v1/sessions/{id}/resources", mayUse, p.resources),
+		api.JSON("GET /v1/sessions/{id}/watches", mayUse, p.watches),
+		api.JSON("POST /v1/sessions/{id}/watches", mayUse, p.startWatch),
+		api.JSON("POST /v1/sessions/{id}/watches/dry-run", mayUse, p.tryWatch),
+		api.JSON("DELETE /v1/sessions/{id}/watches/{name}", mayUse, p.stopWatch),
+		api.JSON("GET /v1/inbox", nil, p.listInbox, "agent", "state", "source", "after", "limit"),
+		api.JSON("GET /v1/inbox/agents", nil, p.listInboxes),
+		api.JSON("GET /v1/inbox/{id}", nil, p.showNotice),
+		api.JSON("POST /v1/inbox/{id}/ack", nil, p.ackNotice),
+		api.JSON("GET /v1/collaborations", mayUseAll, p.listCollaborations),
+		api.JSON("GET /v1/collaborations/{id}", mayUseAll, p.showCollaboration),
 	}
-}
-
-// jsonRoute answers what do returns, to whoever may.
-func jsonRoute(pattern string, may func(*http.Request) error, do func(*http.Request) (any, error)) httpserver.Route {
-	return httpserver.Route{Pattern: pattern, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-		var v any
-		var err error
-		if may != nil {
-			err = may(r)
-		}
-		if err == nil {
-			err = checkQuery(r)
-		}
-		if err == nil {
-			v, err = do(r)
-		}
-		if err != nil {
-			writeAPIError(w, err)
-			return
-		}
-		writeAPI(w, http.StatusOK, v)
-	})}
 }
 
 // pageInfo is what the page has to know before anything else.
@@ -222,7 +200,7 @@ func (p *page) watches(r *http.Request) (any, error) {
 
 func (p *page) startWatch(r *http.Request) (any, error) {
 	var req StartedWatch
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	one, err := p.api.running(r)
@@ -247,7 +225,7 @@ func (p *page) stopWatch(r *http.Request) (any, error) {
 		return nil, err
 	}
 	if !one.Client.Watches.Stop(r.PathValue("name")) {
-		return nil, apiErrorf(http.StatusNotFound, "stop watch %s: there is none of that name", shown(r.PathValue("name")))
+		return nil, httpserver.Errorf(http.StatusNotFound, "stop watch %.80q: there is none of that name", r.PathValue("name"))
 	}
 	return map[string]bool{"stopped": true}, nil
 }
@@ -258,7 +236,7 @@ func (p *page) tryWatch(r *http.Request) (any, error) {
 		URI     string `json:"uri"`
 		OnEvent string `json:"on_event"`
 	}
-	if err := readAPI(r, &req); err != nil {
+	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
 	one, err := p.api.running(r)
@@ -275,12 +253,12 @@ func (p *page) listInbox(r *http.Request) (any, error) {
 	v := r.URL.Query()
 	q.Agent, q.Source, q.After = v.Get("agent"), notice.Source(v.Get("source")), v.Get("after")
 	if !slices.Contains([]notice.Source{"", notice.SourceWatch, notice.SourceSignal, notice.SourceFeed, notice.SourceWorker, notice.SourceSystem}, q.Source) {
-		return nil, apiErrorf(http.StatusBadRequest, "source=%s: use watch, signal, feed, worker or system", shown(string(q.Source)))
+		return nil, httpserver.Errorf(http.StatusBadRequest, "source=%.80q: use watch, signal, feed, worker or system", q.Source)
 	}
 	if s := v.Get("state"); s != "" {
 		for name := range strings.SplitSeq(s, ",") {
 			if notice.State(name).Rank() < 0 {
-				return nil, apiErrorf(http.StatusBadRequest, "state=%s: there is no such state", shown(name))
+				return nil, httpserver.Errorf(http.StatusBadRequest, "state=%.80q: there is no such state", name)
 			}
 			q.States = append(q.States, notice.State(name))
 		}
@@ -288,12 +266,12 @@ func (p *page) listInbox(r *http.Request) (any, error) {
 	if s := v.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 1 || n > notice.MaxPage {
-			return nil, apiErrorf(http.StatusBadRequest, "limit=%s: use 1 to %d", shown(s), notice.MaxPage)
+			return nil, httpserver.Errorf(http.StatusBadRequest, "limit=%.80q: use 1 to %d", s, notice.MaxPage)
 		}
 		q.Limit = n
 	}
 	if q.Agent != "" && !shows(r, q.Agent) {
-		return nil, apiErrorf(http.StatusForbidden, "the token gives no right to this inbox")
+		return nil, httpserver.Errorf(http.StatusForbidden, "the token gives no right to this inbox")
 	}
 	return p.notices(r.Context(), q, func(agent string) bool { return shows(r, agent) })
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/pageserver"
 	"github.com/ossicle/ossicle/mailbox"
@@ -44,7 +45,7 @@ func mayUseAll(r *http.Request) error {
 	if shows(r, "*") {
 		return nil
 	}
-	return apiErrorf(http.StatusForbidden, "the token gives no right to this: that takes the right to all sessions")
+	return httpserver.Errorf(http.StatusForbidden, "the token gives no right to this: that takes the right to all sessions")
 }
 
 func (p *page) listCollaborations(*http.Request) (any, error) {
@@ -98,10 +99,10 @@ func (c *Collaborations) ids() ([]string, error) {
 // exists reports a session that there is not: opening one would make it.
 func (c *Collaborations) exists(id string) error {
 	if err := mailbox.CheckSession(id); err != nil {
-		return &apiError{http.StatusNotFound, err}
+		return &httpserver.StatusError{Status: http.StatusNotFound, Err: err}
 	}
 	if _, err := os.Stat(filepath.Join(c.dir, id)); errors.Is(err, fs.ErrNotExist) {
-		return apiErrorf(http.StatusNotFound, "find collaboration session %q: there is none", id)
+		return httpserver.Errorf(http.StatusNotFound, "find collaboration session %q: there is none", id)
 	} else if err != nil {
 		return fmt.Errorf("find collaboration session: %w", err)
 	}

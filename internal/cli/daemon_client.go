@@ -234,7 +234,7 @@ func (c *daemonClient) sendBody(ctx context.Context, method, path string, header
 		return resp.Body, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var p app.Problem
+	var p httpserver.Problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(&p); err != nil || p.Detail == "" {
 		return nil, fmt.Errorf("%s %.120s: HTTP status %d", method, path, resp.StatusCode)
 	}

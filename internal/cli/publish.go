@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/feed"
-	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/jsonx"
 )
 
@@ -158,9 +158,9 @@ func (e *env) printReceipts(answer io.Reader) error {
 	dec := json.NewDecoder(answer)
 	for {
 		var got struct {
-			Epoch    string         `json:"epoch"`
-			Receipts []feed.Receipt `json:"receipts"`
-			Error    *app.Problem   `json:"error,omitempty"`
+			Epoch    string              `json:"epoch"`
+			Receipts []feed.Receipt      `json:"receipts"`
+			Error    *httpserver.Problem `json:"error,omitempty"`
 		}
 		err := dec.Decode(&got)
 		switch {

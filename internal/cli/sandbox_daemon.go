@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -48,7 +49,7 @@ func sandboxPath(id string, more ...string) string {
 // had, or is over, is code 125 as with sandbox run.
 func (f *daemonFlags) onSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
 	err := f.with(ctx, e, "", false, do)
-	if p, ok := errors.AsType[*app.Problem](err); ok {
+	if p, ok := errors.AsType[*httpserver.Problem](err); ok {
 		switch p.Status {
 		case http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 			return &sandboxError{p}
@@ -62,7 +63,7 @@ func (f *daemonFlags) onSandbox(ctx context.Context, e *env, do func(*daemonClie
 // command has.
 func (f *daemonFlags) inSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
 	err := f.onSandbox(ctx, e, do)
-	if p, ok := errors.AsType[*app.Problem](err); ok && p.Status != http.StatusBadRequest {
+	if p, ok := errors.AsType[*httpserver.Problem](err); ok && p.Status != http.StatusBadRequest {
 		return &sandboxError{p}
 	}
 	if errors.Is(err, errUnreachable) {

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/feed"
-	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/sse"
 )
@@ -186,7 +186,7 @@ func (t *tail) refused(err error) error {
 	if refused.Code == http.StatusUnauthorized {
 		return fmt.Errorf("open stream: %s", refusedToken(t.given, t.address))
 	}
-	var p app.Problem
+	var p httpserver.Problem
 	if json.Unmarshal([]byte(refused.Message), &p) != nil || p.Detail == "" {
 		return err
 	}

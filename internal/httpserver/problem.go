@@ -13,6 +13,9 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"` // what to do
 }
 
+// Error implements error, for a client that has read one.
+func (p *Problem) Error() string { return p.Detail }
+
 // NewProblem returns the problem of a status. Detail says what is wrong and what
 // to do.
 func NewProblem(status int, detail string) Problem {
