@@ -28,7 +28,7 @@ const hang = 15 * time.Second
 func quick() *Options {
 	return &Options{
 		ProbeTimeout: 20 * time.Second, HTTPProbeTimeout: 20 * time.Second,
-		ConnectTimeout: 30 * time.Second, StopGrace: 300 * time.Millisecond, RequestTimeout: time.Minute,
+		ConnectTimeout: 30 * time.Second, StopGrace: 300 * time.Millisecond, RequestTimeout: 5 * time.Minute,
 		RestartBudget: 100, Listen: listen.ClientOptions{Backoff: 10 * time.Millisecond},
 	}
 }
@@ -80,7 +80,7 @@ func everywhere(t *testing.T, words string, f func(t *testing.T, s *Server)) {
 
 func ctxOf(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
