@@ -104,7 +104,7 @@ func (h *Host) sweep(ctx context.Context, whole bool) (int, error) {
 		}
 		var take func(context.Context, Record) error
 		switch {
-		case time.Now().After(rec.lastDeadline().Add(sweepMargin)):
+		case time.Now().After(rec.LastDeadline().Add(sweepMargin)):
 			take = h.giveUp
 		case dead[rec.Owner]:
 			take = h.takeOver

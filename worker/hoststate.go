@@ -72,9 +72,9 @@ type Versions struct {
 	MCP                    string // what the worker answered
 }
 
-// lastDeadline is when a session that nobody holds must be over, whatever state it
+// LastDeadline is when a session that nobody holds must be over, whatever state it
 // was in: each state has one wait that ends it.
-func (r Record) lastDeadline() time.Time {
+func (r Record) LastDeadline() time.Time {
 	d := r.Deadline
 	switch {
 	case !d.Release.IsZero():

@@ -203,23 +203,9 @@ func (g *WorkerGateway) nextSweep(ctx context.Context) (next time.Time, err erro
 		if _, err := g.host.Session(recs[i].ID); err == nil {
 			continue
 		}
-		if due := lastDeadline(&recs[i]).Add(sweepSlack); next.IsZero() || due.Before(next) {
+		if due := recs[i].LastDeadline().Add(sweepSlack); next.IsZero() || due.Before(next) {
 			next = due
 		}
 	}
 	return next, err
-}
-
-// lastDeadline is the last wait of a session, in whatever state it was left.
-func lastDeadline(rec *worker.Record) time.Time {
-	d := rec.Deadline
-	switch {
-	case !d.Release.IsZero():
-		return d.Release
-	case !d.Reconnect.IsZero():
-		return d.Reconnect
-	case !d.Exec.IsZero():
-		return d.Exec.Add(rec.Profile.Budgets.ReleaseGrace)
-	}
-	return d.Outer
 }
