@@ -2,8 +2,11 @@ package filelock
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -39,6 +42,55 @@ func TestHold(t *testing.T) {
 	}
 	one()
 	two()
+}
+
+// However often a file is removed by those who hold it, there is one holder.
+func TestRemovedWhileHeld(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		t.Skip("there is no such lock")
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	if err := Remove(path); err != nil {
+		t.Errorf("none: %v", err)
+	}
+	release, err := Hold(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(path); !errors.Is(err, ErrHeld) {
+		t.Errorf("held: %v", err)
+	}
+	release()
+	var holders, most atomic.Int32
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 500 {
+				release, err := Hold(path)
+				if errors.Is(err, ErrHeld) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if n := holders.Add(1); n > most.Load() {
+					most.Store(n)
+				}
+				runtime.Gosched()
+				if err := os.Remove(path); err != nil {
+					t.Error(err)
+				}
+				holders.Add(-1)
+				release()
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d held it at once", most.Load())
+	}
 }
 
 func TestHoldDir(t *testing.T) {
