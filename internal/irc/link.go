@@ -137,7 +137,11 @@ func (l *link) malformed(ctx context.Context, err error) {
 // write sends what is due until the connection or ctx ends.
 func (l *link) write(ctx context.Context) {
 	c := l.client
-	timer := time.NewTimer(0)
+	// Never one that is due already: Go 1.26 runs such a timer on the goroutine that stops
+	// or sets it in a bubble of testing/synctest, and its race detector bears no two of
+	// them at once.
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
 	defer timer.Stop()
 	for {
 		wait, err := l.due(ctx)

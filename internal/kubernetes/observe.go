@@ -75,7 +75,11 @@ func (d *Driver) tell(ctx context.Context, f func(*tracker)) {
 // observe takes what the watches see and tells what there is to tell.
 func (d *Driver) observe(ctx context.Context) {
 	t := newTracker()
-	timer := time.NewTimer(0)
+	// Never one that is due already: Go 1.26 runs such a timer on the goroutine that stops
+	// or sets it in a bubble of testing/synctest, and its race detector bears no two of
+	// them at once.
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
 	defer timer.Stop()
 	for {
 		var out []outcome
@@ -93,7 +97,7 @@ func (d *Driver) observe(ctx context.Context) {
 			d.report(ctx, o)
 		}
 		if at, ok := t.next(); ok {
-			timer.Reset(time.Until(at))
+			timer.Reset(max(time.Until(at), time.Nanosecond))
 		} else {
 			timer.Stop()
 		}
