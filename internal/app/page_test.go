@@ -268,7 +268,7 @@ func (v *view) update(u *agent.Update) {
 func TestPageSession(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a := testAgents(t, dir)
+	a := rememberingAgents(t, dir)
 	s := serve(t, a, dir, "")
 	const pieces = 120
 	halfway, goOn := make(chan struct{}), make(chan struct{})
@@ -363,7 +363,7 @@ func TestPageSession(t *testing.T) {
 func TestPageReloads(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	a := testAgents(t, dir)
+	a := rememberingAgents(t, dir)
 	s := serve(t, a, dir, "")
 	const pieces, pages = 800, 16
 	var want strings.Builder
