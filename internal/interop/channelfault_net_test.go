@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
@@ -29,11 +30,13 @@ import (
 )
 
 // The two ends of the wire between this machine and a network namespace, from the
-// range for tests of networks.
-const (
-	hereAddr  = "198.18.231.1"
-	thereAddr = "198.18.231.2"
-)
+// range for tests of networks: 198.18.0.0/15, of which each process has four addresses.
+var hereAddr, thereAddr = wireAddr(1), wireAddr(2)
+
+func wireAddr(end int) string {
+	n := os.Getpid()%(1<<15)*4 + end
+	return net.IPv4(198, byte(18+n>>16), byte(n>>8), byte(n)).String()
+}
 
 // ip runs a command of iproute2.
 func ip(t *testing.T, args ...string) error {
@@ -65,7 +68,8 @@ func wire(t *testing.T) (namespace string) {
 		}
 	}
 	t.Cleanup(func() {
-		if err := ip(t, "netns", "del", namespace); err != nil {
+		// The wire would go with its namespace, but some time later.
+		if err := errors.Join(ip(t, "link", "del", here), ip(t, "netns", "del", namespace)); err != nil {
 			t.Error(err)
 		}
 	})
