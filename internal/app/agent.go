@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/acp"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/irc"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpclient"
@@ -109,7 +111,9 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 	}
 	one := &Agent{agents: a, ready: make(chan struct{}), failed: make(chan error, 1), closed: make(chan struct{})}
 	one.gate.open = one.open
-	err = one.build(ctx, &spec)
+	if err = one.hold(spec.ID); err == nil {
+		err = one.build(ctx, &spec)
+	}
 	if err == nil {
 		err = a.install(spec.ID, one)
 	} else {
@@ -122,6 +126,24 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 		return nil, errors.Join(err, one.Close(context.WithoutCancel(ctx)))
 	}
 	return one, nil
+}
+
+// hold keeps other processes from running the session: they would answer its notices,
+// too. A process that is killed holds nothing any more.
+func (o *Agent) hold(id string) error {
+	path := sessionLockPath(o.agents.data, id)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("hold session: %w", err)
+	}
+	release, err := filelock.Hold(path)
+	if errors.Is(err, filelock.ErrHeld) {
+		return &RunningError{ID: id, Elsewhere: true}
+	}
+	if err != nil {
+		return fmt.Errorf("hold session: %w", err)
+	}
+	o.down.Push("lock", time.Second, func(context.Context) error { release(); return nil })
+	return nil
 }
 
 // build makes the parts from the ground up; the teardown reads in the opposite

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -415,6 +416,31 @@ func TestWorkingDirectory(t *testing.T) {
 		if starts := fake.Starts(); len(starts) != 1 || starts[0].Dir != want {
 			t.Errorf("%q: starts %+v, want one in %s", dir, starts, want)
 		}
+	}
+}
+
+// One process at a time runs a session: two would answer its notices twice. It is free
+// again when the first has ended it, however the process of that ends.
+func TestOneProcessRunsASession(t *testing.T) {
+	t.Parallel()
+	dir, fake := t.TempDir(), agenttest.New()
+	spec := AgentSpec{ID: "a", Engine: fake.New}
+	here, there := testAgents(t, dir), testAgents(t, dir)
+	one := start(t, here, spec)
+	_, err := there.Start(t.Context(), spec)
+	running, ok := errors.AsType[*RunningError](err)
+	if !ok || !running.Elsewhere {
+		t.Fatalf("got %v", err)
+	}
+	other := spec
+	other.ID = "b"
+	start(t, there, other)
+	if err := one.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	start(t, there, spec)
+	if _, err := here.Start(t.Context(), spec); !errors.As(err, &running) || !running.Elsewhere {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -145,9 +145,15 @@ func storePath(c *config.Config, data string) string {
 var errAgentsClosed = errors.New("start agent: the process is shutting down")
 
 // RunningError says that an agent of that id runs already.
-type RunningError struct{ ID string }
+type RunningError struct {
+	ID        string
+	Elsewhere bool // in another process, of the same data directory
+}
 
 func (e *RunningError) Error() string {
+	if e.Elsewhere {
+		return fmt.Sprintf("start agent: session %q runs already, in another process; end it there first ('ossicle session stop'), or use another name", e.ID)
+	}
 	return fmt.Sprintf("start agent: session %q runs already", e.ID)
 }
 

@@ -239,6 +239,11 @@ func OfflineAPI(ctx context.Context, c *config.Config, data string) (http.Handle
 
 func livePath(data, session string) string { return filepath.Join(data, liveDir, session+".json") }
 
+// sessionLockPath is the file that a process holds which runs a session.
+func sessionLockPath(data, session string) string {
+	return filepath.Join(data, liveDir, session+".lock")
+}
+
 // place is what the file of a serving process says.
 type place struct {
 	URL string `json:"url"`

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
@@ -322,6 +323,7 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 	if err := os.Remove(s.watchState(id)); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
+	_ = filelock.Remove(sessionLockPath(s.data, id)) // whoever holds it is about to begin it anew
 	s.agents.lives.ring(id)
 	return map[string]bool{"removed": true}, errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/logattr"
 )
 
@@ -36,6 +37,10 @@ func sweepLeftovers(ctx context.Context, data string, known func(session string)
 				continue
 			}
 			age, path := now.Sub(info.ModTime()), filepath.Join(data, dir, e.Name())
+			if lock, ok := strings.CutSuffix(e.Name(), ".lock"); ok && dir == liveDir && age >= leftoverAge && !known(lock) && filelock.Remove(path) == nil {
+				removed++
+				continue
+			}
 			session, state := strings.CutSuffix(e.Name(), ".json")
 			left := strings.HasPrefix(e.Name(), newPrefix) && age >= unfinishedAge
 			switch {

@@ -41,6 +41,9 @@ func TestLeftoversGo(t *testing.T) {
 		{"live/down.json", `{"url":"` + gone.URL + `"}`, old, false},
 		{"live/down2.json", "{}", young, true},
 		{"live/busy.json", fmt.Sprintf(`{"url":%q,"pid":%d}`, gone.URL, os.Getpid()), old, true}, // its connections are not taken
+		{"live/lost.lock", "", old, false},
+		{"live/kept.lock", "", old, true},
+		{"live/fresh.lock", "", young, true},
 		{"ears/up.json", self, old, true},
 		{"ears/down.json", `{"pid":2147483646}`, old, false},
 		{"watches/.new.1", "", unfinishedAge + time.Hour, false},

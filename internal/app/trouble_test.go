@@ -204,11 +204,10 @@ func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
 		return n
 	}
 	process.troubled("a", "", "")
-	second := start(t, ours, AgentSpec{ID: "a", Engine: fake.New})
-	process.troubled("a", "", "")
-	if err := second.Close(t.Context()); err != nil {
-		t.Fatal(err)
+	if _, err := ours.Start(t.Context(), AgentSpec{ID: "a", Engine: fake.New}); !errors.As(err, new(*RunningError)) {
+		t.Errorf("a second process runs the session: %v", err)
 	}
+	process.troubled("a", "", "")
 	if n := ends(); n != 0 {
 		t.Errorf("%d ends of the turn of another process", n)
 	}
@@ -217,9 +216,9 @@ func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	process.troubled("a", agent.TroubleCutOff, "in its midst")
-	third := start(t, ours, AgentSpec{ID: "a", Engine: fake.New})
+	second := start(t, ours, AgentSpec{ID: "a", Engine: fake.New})
 	process.troubled("a", agent.TroubleCutOff, "in its midst")
-	if err := third.Close(t.Context()); err != nil {
+	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := ends(); n != 1 {
