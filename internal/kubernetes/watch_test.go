@@ -213,12 +213,14 @@ func TestWatchesKeepRetryAfter(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, r *rig) {
 		r.create(t, "a")
-		var at []time.Time
+		var at []time.Time // under the lock of the API
 		r.api.setHook(func(w http.ResponseWriter, _ *http.Request, what string) bool {
 			if what != "WATCH pods" {
 				return false
 			}
+			r.api.mu.Lock()
 			at = append(at, time.Now())
+			r.api.mu.Unlock()
 			w.Header().Set("Retry-After", "120")
 			reply(w, 429, statusOf(429, "TooManyRequests", "slow down"))
 			return true
