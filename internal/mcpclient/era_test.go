@@ -71,12 +71,15 @@ func TestHandshakeAnsweredLate(t *testing.T) {
 	table := newTaps()
 	h := newHandshake(time.Millisecond, true, table)
 	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{})
 	send := h.middleware(func(ctx context.Context, method string, _ mcp.Request) (mcp.Result, error) {
 		tapOf(ctx).register(method)
 		if method == methodDiscover {
+			close(asked)
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
+		<-asked
 		table.observe(methodDiscover, []byte("{}"), nil) // in the order of the wire
 		return &mcp.InitializeResult{}, nil
 	})
