@@ -151,7 +151,10 @@ func (s *Session) ended(ctx context.Context, agent, means string, e *Escalation,
 func (m *Member) Await(ctx context.Context) (Page, error) {
 	arrived := make(chan struct{}, 1)
 	defer m.s.Watch(PartSignals, m.who.Agent, func() { signalOne(arrived) })()
-	m.TurnOver(ctx)
+	m.mu.Lock()
+	last := m.turn
+	m.mu.Unlock()
+	m.EndTurn(ctx, last)
 	if err := m.touch(ctx); err != nil {
 		return Page{Signals: []Signal{}}, err
 	}

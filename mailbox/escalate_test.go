@@ -297,6 +297,9 @@ type box struct {
 	fail  error
 	order []string
 	woke  map[string]bool
+
+	of     *mailbox.Member // whose it is; may be nil
+	during string          // the turn of that one while something was put that wakes
 }
 
 func (b *box) Means() bool { return b.means }
@@ -306,6 +309,9 @@ func (b *box) Put(_ context.Context, s mailbox.Signal, wake bool) error {
 	defer b.mu.Unlock()
 	if b.fail != nil {
 		return b.fail
+	}
+	if wake && b.of != nil {
+		b.during += b.of.Turn()
 	}
 	b.order = append(b.order, s.ID)
 	b.woke[s.ID] = wake
@@ -318,7 +324,7 @@ func TestForward(t *testing.T) {
 	t.Parallel()
 	play(t, nil, func(s *stage) {
 		a, b := s.join("a"), s.join("b")
-		in := &box{means: true, woke: map[string]bool{}}
+		in := &box{means: true, woke: map[string]bool{}, of: b}
 		before := s.send(a, "b", mailbox.Delegate)
 		ctx, cancel := context.WithCancel(s.Context())
 		done := make(chan error, 1)
@@ -340,7 +346,18 @@ func TestForward(t *testing.T) {
 		if _, err := b.Send(s.Context(), mailbox.Draft{To: "a", Type: mailbox.Delegate, Content: "x"}); !errors.As(err, new(*mailbox.EscalatedError)) {
 			s.Errorf("inside the turn: %v", err)
 		}
-		b.TurnOver(s.Context())
+		if in.during != "" {
+			s.Errorf("the turn %q was there before all of it was in the inbox", in.during)
+		}
+		turn := b.Turn()
+		b.EndTurn(s.Context(), "another")
+		if _, err := b.Send(s.Context(), mailbox.Draft{To: "a", Type: mailbox.Delegate, Content: "x"}); !errors.As(err, new(*mailbox.EscalatedError)) {
+			s.Errorf("the end of another turn: %v", err)
+		}
+		b.EndTurn(s.Context(), turn)
+		if left := b.Turn(); turn == "" || left != "" {
+			s.Errorf("the turn %q, and then %q", turn, left)
+		}
 		asked := s.send(b, "a", mailbox.Delegate)
 		told := s.send(b, "a", mailbox.Inform)
 		reply := func(to string) mailbox.Receipt {

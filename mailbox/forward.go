@@ -3,6 +3,8 @@ package mailbox
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -21,7 +23,7 @@ type Inbox interface {
 // there before, too, until ctx ends; then it returns nil. Those that the gate lets
 // through begin a turn, and so does the answer to what the agent has asked for:
 // the ack of a query, a delegate or an urgent signal of its own. A turn counts as
-// escalated until TurnOver is called, or turn is over.
+// escalated until EndTurn is called, or turn is over.
 func (m *Member) Forward(ctx context.Context, to Inbox, turn time.Duration) error {
 	arrived := make(chan struct{}, 1)
 	arrived <- struct{}{} // what is there
@@ -58,6 +60,7 @@ type forwarder struct {
 // pass forwards what there is.
 func (f *forwarder) pass(ctx context.Context) error {
 	for {
+		waits := slices.Collect(maps.Keys(f.wake))
 		// In this order: the gate has then seen all that is on the page.
 		p, err := f.m.peek(ctx, Selection{After: f.after, Limit: MaxPage})
 		if err != nil {
@@ -78,6 +81,10 @@ func (f *forwarder) pass(ctx context.Context) error {
 			f.after = s.Sequence
 		}
 		if p.Next == 0 && through == 0 {
+			for _, id := range waits { // it was read meanwhile
+				delete(f.wake, id)
+			}
+			f.note()
 			return nil
 		}
 	}
@@ -96,7 +103,15 @@ func (f *forwarder) put(ctx context.Context, s *Signal) error {
 		return err
 	}
 	delete(f.wake, s.ID)
+	f.note()
 	return nil
+}
+
+// note notes whether all of a turn is in the inbox.
+func (f *forwarder) note() {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	f.m.putting = len(f.wake) > 0
 }
 
 // escalate asks for a turn for what has arrived. If there was more than one turn
@@ -124,7 +139,7 @@ func (f *forwarder) escalate(ctx context.Context) (through int64, err error) {
 		f.wake[e.Signals[i].ID] = true
 	}
 	f.m.mu.Lock()
-	f.m.turn = e.ID
+	f.m.turn, f.m.putting = e.ID, true
 	f.m.mu.Unlock()
 	s.ended(ctx, f.m.who.Agent, "inbox", &e, 0, nil, false)
 	if len(e.Signals) == MaxEscalated {
@@ -143,13 +158,27 @@ func (m *Member) answered(ctx context.Context, s *Signal) (bool, error) {
 	return found && asked.Sender == m.who.Agent && (asked.Demanding() || asked.Type == Query), err
 }
 
-// TurnOver says that the agent is in no turn any more that a signal began.
-func (m *Member) TurnOver(ctx context.Context) {
+// Turn is the turn that escalated signals begin, until it is ended: empty if there is
+// none, and as long as Forward has not put all of them into the inbox.
+func (m *Member) Turn() string {
 	m.mu.Lock()
-	turn := m.turn
-	m.turn = ""
+	defer m.mu.Unlock()
+	if m.putting {
+		return ""
+	}
+	return m.turn
+}
+
+// EndTurn says that the agent is in that turn no more. Of another than the last it
+// says nothing.
+func (m *Member) EndTurn(ctx context.Context, turn string) {
+	m.mu.Lock()
+	last := turn != "" && m.turn == turn
+	if last {
+		m.turn, m.putting = "", false
+	}
 	m.mu.Unlock()
-	if turn != "" {
+	if last {
 		m.settle(ctx, turn)
 	}
 }

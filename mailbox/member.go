@@ -17,8 +17,9 @@ type Member struct {
 	s   *Session
 	who Identity
 
-	mu   sync.Mutex
-	turn string // escalation that an Await has returned with
+	mu      sync.Mutex
+	turn    string // escalation that an Await has returned with, or that Forward passes on
+	putting bool   // Forward has not put all of it into the inbox yet
 }
 
 // Join makes an agent a member. Errors: *InvalidError, *ConflictError.

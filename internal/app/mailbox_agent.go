@@ -29,6 +29,7 @@ func (o *Agent) sit(ctx context.Context, spec *AgentSpec) {
 				return true
 			}
 		},
+		idle: func() bool { return o.Session.Idle() },
 	})
 	// What it runs in a shell is the same agent.
 	p.Env = append(p.Env, "OSSICLE_SESSION="+spec.Signals, "OSSICLE_AGENT="+spec.ID, "OSSICLE_HOME="+a.data)

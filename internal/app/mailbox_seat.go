@@ -33,7 +33,7 @@ type seat struct {
 	signals *signalInbox // nil as long as the seat is empty
 	leave   func(context.Context)
 	session *Collaboration
-	idle    chan struct{} // the agent's turn is over; holds one
+	idle    chan struct{} // the agent is in no turn, or was in none; holds one
 }
 
 // seatOptions say how signals reach the agent.
@@ -43,6 +43,8 @@ type seatOptions struct {
 	limits  mailbox.Limits
 	// means reports whether the inbox can begin a turn; nil is never.
 	means func() bool
+	// idle reports whether the agent is in no turn; nil if nobody calls turnOver.
+	idle func() bool
 	// turn is how long a turn of the inbox may take.
 	turn time.Duration
 	// escalator is another means, made for the session. Nil is none.
@@ -123,7 +125,8 @@ func (s *seat) sources() []listen.Source {
 	return []listen.Source{mcpserver.SignalSource(s.Seat)}
 }
 
-// turnOver says that the agent is in no turn. It does not block.
+// turnOver says that the agent's turn is over, or that it is in none. It does not
+// block.
 func (s *seat) turnOver() {
 	if s == nil {
 		return
@@ -134,7 +137,9 @@ func (s *seat) turnOver() {
 	}
 }
 
-// rest notes when turns are over.
+// rest notes when turns are over. What it is told may be old: the agent may be in the
+// next turn by now. So it looks in this order: which turn there is, whether all that
+// was to begin it has, and whether the agent is in none.
 func (s *seat) rest(m *mailbox.Member, in *signalInbox) {
 	for {
 		select {
@@ -142,10 +147,11 @@ func (s *seat) rest(m *mailbox.Member, in *signalInbox) {
 		case <-s.run.Done():
 			return
 		}
-		if !in.begun(s.run) {
+		turn := m.Turn()
+		if !in.begun(s.run) || s.o.idle == nil || !s.o.idle() {
 			continue
 		}
-		m.TurnOver(s.run)
+		m.EndTurn(s.run, turn)
 		if err := m.SetStatus(s.run, mailbox.Idle); err != nil && s.run.Err() == nil {
 			s.log.LogAttrs(s.run, slog.LevelWarn, "mailbox.failed", logattr.Session(s.o.agent), logattr.Reason("idle"), logattr.Err(err))
 		}

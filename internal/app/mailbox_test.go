@@ -75,6 +75,9 @@ func TestSignalsBetweenHostedAgents(t *testing.T) {
 			t.Errorf("prompt %q", text)
 			return agenttest.End()
 		}
+		for range 3 { // what was said of an earlier rest is heard late: the first has been dealt with
+			helper.one.seat.idle <- struct{}{}
+		}
 		refused, _ = helper.call("signal", `{"to":"`+from[1]+`","content":"no, you","type":"delegate"}`)
 		if got := helper.must("read_signals", `{}`); !strings.Contains(got, id[1]) {
 			t.Errorf("%s", got)
