@@ -67,7 +67,7 @@ func TestSignalsBetweenHostedAgents(t *testing.T) {
 	a := testAgents(t, t.TempDir())
 	var lead, helper hands
 	lead.t, helper.t = t, t
-	var refused string
+	var refused, again string
 	second := agenttest.New(func(turn *agenttest.Turn) (agent.Outcome, error) {
 		text := turn.Prompt.Text()
 		id, from := signalID.FindStringSubmatch(text), signalFrom.FindStringSubmatch(text)
@@ -75,13 +75,14 @@ func TestSignalsBetweenHostedAgents(t *testing.T) {
 			t.Errorf("prompt %q", text)
 			return agenttest.End()
 		}
-		for range 3 { // what was said of an earlier rest is heard late: the first has been dealt with
-			helper.one.seat.idle <- struct{}{}
-		}
 		refused, _ = helper.call("signal", `{"to":"`+from[1]+`","content":"no, you","type":"delegate"}`)
 		if got := helper.must("read_signals", `{}`); !strings.Contains(got, id[1]) {
 			t.Errorf("%s", got)
 		}
+		for range 3 { // what was said of an earlier rest is heard late: the first has been dealt with
+			helper.one.seat.idle <- struct{}{}
+		}
+		again, _ = helper.call("signal", `{"to":"`+from[1]+`","content":"still you","type":"delegate"}`)
 		helper.must("signal", `{"to":"`+from[1]+`","content":"looked at it","type":"ack","reply_to":"`+id[1]+`"}`)
 		helper.must("ack_signals", `{"ids":["`+id[1]+`"]}`)
 		return agenttest.End()
@@ -106,8 +107,10 @@ func TestSignalsBetweenHostedAgents(t *testing.T) {
 	lead.must("signal", `{"to":"helper","content":"look at it","type":"delegate"}`)
 	helperSays.await(t, agent.EventRunEnded, 1)
 	leadSays.await(t, agent.EventRunEnded, 1)
-	if !strings.Contains(refused, "is in a turn that an urgent signal began") {
-		t.Errorf("%s", refused)
+	for _, got := range []string{refused, again} {
+		if !strings.Contains(got, "is in a turn that an urgent signal began") {
+			t.Errorf("%s", got)
+		}
 	}
 	if got := lead.must("read_signals", `{"sent":true}`); strings.Count(got, `"read_by":["helper"]`) != 1 {
 		t.Errorf("%s", got)
