@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/supervise"
 )
 
 // DefaultRest is the least time between two rounds of a Keeper.
@@ -85,20 +86,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		if next >= 0 {
 			due.Reset(max(next, k.o.Rest))
 		}
-		if !rest(ctx, k.o.Rest) {
+		if !supervise.Sleep(ctx, k.o.Rest) {
 			return nil
 		}
-	}
-}
-
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

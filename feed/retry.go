@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/supervise"
 )
 
 const (
@@ -31,7 +32,7 @@ func retry(ctx context.Context, log *slog.Logger, what string, note func(error),
 			wait = retryLeast
 		}
 		log.WarnContext(ctx, "the feed tries again", logattr.Reason(what), logattr.Err(err), logattr.Delay(wait))
-		if !rest(ctx, wait) {
+		if !supervise.Sleep(ctx, wait) {
 			return
 		}
 	}

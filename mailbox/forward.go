@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/supervise"
 )
 
 // Inbox takes the signals of an agent to where everything else waits for it, too.
@@ -42,7 +43,7 @@ func (m *Member) Forward(ctx context.Context, to Inbox, turn time.Duration) erro
 			}
 			m.s.log.LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Session(m.s.id), agentAttr(m.who.Agent),
 				logattr.Reason("forward"), logattr.Delay(delay), logattr.Err(err))
-			if !sleep(ctx, delay) {
+			if !supervise.Sleep(ctx, delay) {
 				break
 			}
 		}

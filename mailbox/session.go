@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/supervise"
 )
 
 const (
@@ -199,7 +200,7 @@ func (s *Session) hear(ctx context.Context) {
 			delay = retryLeast
 		}
 		s.log.LogAttrs(ctx, slog.LevelWarn, "mailbox.deaf", logattr.Session(s.id), logattr.Delay(delay), logattr.Err(err))
-		if !sleep(ctx, delay) {
+		if !supervise.Sleep(ctx, delay) {
 			return
 		}
 	}
@@ -218,7 +219,7 @@ func (s *Session) look(ctx context.Context) (members bool) {
 			return members
 		case err != nil:
 			s.log.LogAttrs(ctx, slog.LevelWarn, "mailbox.failed", logattr.Session(s.id), logattr.Reason("read changes"), logattr.Delay(delay), logattr.Err(err))
-			if !sleep(ctx, delay) {
+			if !supervise.Sleep(ctx, delay) {
 				return members
 			}
 			delay = min(2*delay, retryMost)
@@ -359,15 +360,4 @@ func (local) Listen(ctx context.Context, ring func()) error {
 	ring()
 	<-ctx.Done()
 	return nil
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

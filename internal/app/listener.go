@@ -13,6 +13,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/supervise"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -129,7 +130,7 @@ func (l *listener) run(ctx context.Context) {
 			wait = listenRetry
 		}
 		l.log.LogAttrs(ctx, slog.LevelWarn, "a listener begins anew", logattr.Session(l.agent), logattr.URI(feed.TopicURI(l.spec.Topic)), logattr.Err(err))
-		if !errors.Is(err, errAgain) && !sleep(ctx, wait) {
+		if !errors.Is(err, errAgain) && !supervise.Sleep(ctx, wait) {
 			return
 		}
 	}
@@ -137,17 +138,6 @@ func (l *listener) run(ctx context.Context) {
 
 // errAgain begins anew because what was told did not arrive, or in part before.
 var errAgain = errors.New("what was told is told anew")
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // subscribe begins behind what was told. again has it begin anew.
 func (l *listener) subscribe(again context.CancelCauseFunc) (*feed.Subscription, error) {
@@ -239,7 +229,7 @@ func (l *listener) wake(ctx context.Context, sub *feed.Subscription) error {
 	if err := l.post(ctx, text, read); err != nil {
 		return fmt.Errorf("tell agent: %w", err)
 	}
-	sleep(ctx, wakeRest)
+	supervise.Sleep(ctx, wakeRest)
 	return nil
 }
 

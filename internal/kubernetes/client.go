@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/ossicle/ossicle/internal/logattr"
+	"github.com/ossicle/ossicle/internal/supervise"
 )
 
 const (
@@ -164,7 +165,7 @@ func (c *client) do(ctx context.Context, r request, out any) (tries int, err err
 			return tries, err // it would end in the pause, and say less
 		}
 		c.log.DebugContext(ctx, "a request is made again", logattr.Reason(r.op), logattr.Attempt(tries), logattr.Delay(pause), logattr.Err(err))
-		if !sleep(ctx, pause) {
+		if !supervise.Sleep(ctx, pause) {
 			return tries, err
 		}
 	}
@@ -174,17 +175,6 @@ func (c *client) do(ctx context.Context, r request, out any) (tries int, err err
 func backoff(failures int) time.Duration {
 	d := min(leastPause<<min(failures-1, 16), mostPause)
 	return d - rand.N(d/2)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // once makes a request once. pause is negative for an error that would be the same

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/ossicle/ossicle/internal/supervise"
 )
 
 const (
@@ -82,7 +84,7 @@ func (w *watcher) try(ctx context.Context, up func()) error {
 func (w *watcher) yield(ctx context.Context, err error) error {
 	var refused *APIError
 	if errors.As(err, &refused) && refused.RetryAfter > 0 {
-		sleep(ctx, refused.RetryAfter)
+		supervise.Sleep(ctx, refused.RetryAfter)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ossicle/ossicle/internal/supervise"
 	"github.com/ossicle/ossicle/listen"
 )
 
@@ -114,7 +115,7 @@ func (h *handshake) discover(ctx context.Context, next mcp.MethodHandler, req mc
 		case err == nil:
 			return res, nil
 		case transient(status) && n < len(transientDelays):
-			if sleep(ctx, transientDelays[n]) {
+			if supervise.Sleep(ctx, transientDelays[n]) {
 				continue
 			}
 			h.verdict = fmt.Errorf("HTTP status %d, time is up: %w", status, context.Cause(ctx))
@@ -257,18 +258,6 @@ func transient(status int) bool {
 		return true
 	}
 	return false
-}
-
-// sleep reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // uncached makes the SDK keep no results: a read that is in flight while an

@@ -103,11 +103,14 @@ func Loop(ctx context.Context, o Options, part *Part, what string, try func(ctx 
 		part.Note(err)
 		pause := o.pause(failures)
 		o.report(ctx, what, err, failures, pause)
-		if !sleep(ctx, pause, nil) {
+		if !Sleep(ctx, pause) {
 			return
 		}
 	}
 }
+
+// Sleep reports whether the time passed before ctx ended.
+func Sleep(ctx context.Context, d time.Duration) bool { return sleep(ctx, d, nil) }
 
 // sleep reports whether it ended because of the time, or of a nudge, and not of
 // ctx.
