@@ -45,12 +45,12 @@ test("a view that fails leaves the rest, and another one gets its chance", () =>
   quiet.mockRestore();
 });
 
-test("a view that cannot be loaded while the daemon is away says so, and loads itself once it is back", () => {
-  const quiet = vi.spyOn(console, "error").mockImplementation(() => undefined);
-  const { page: p, becomes } = connected("live");
+/** A view that fails with a message, on a page whose connection is in a state. */
+function broken(state: Parameters<typeof connected>[0], message: string) {
+  const { page: p, becomes } = connected(state);
   const reload = vi.fn();
   const Broken = (): never => {
-    throw new Error("Failed to fetch dynamically imported module");
+    throw new Error(message);
   };
   render(
     <PageContext value={p}>
@@ -59,6 +59,12 @@ test("a view that cannot be loaded while the daemon is away says so, and loads i
       </Boundary>
     </PageContext>,
   );
+  return { reload, becomes };
+}
+
+test("a view that cannot be loaded while the daemon is away says so, and loads itself once it is back", () => {
+  const quiet = vi.spyOn(console, "error").mockImplementation(() => undefined);
+  const { reload, becomes } = broken("live", "Failed to fetch dynamically imported module");
   // It failed before the connection was seen to be lost.
   expect(screen.getByText("Load the page again")).toBeTruthy();
   becomes("reconnecting");
@@ -72,18 +78,7 @@ test("a view that cannot be loaded while the daemon is away says so, and loads i
 
 test("a view that fails before the page is connected does not load it again and again", () => {
   const quiet = vi.spyOn(console, "error").mockImplementation(() => undefined);
-  const { page: p, becomes } = connected("connecting");
-  const reload = vi.fn();
-  const Broken = (): never => {
-    throw new Error("it fails each time");
-  };
-  render(
-    <PageContext value={p}>
-      <Boundary of="a" reload={reload}>
-        <Broken />
-      </Boundary>
-    </PageContext>,
-  );
+  const { reload, becomes } = broken("connecting", "it fails each time");
   expect(screen.getByText("it fails each time")).toBeTruthy();
   becomes("live");
   expect(reload).not.toHaveBeenCalled();
