@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,12 +22,13 @@ const quiet = 10 * time.Second
 // fanout is what a number of subscribers cost and get.
 type fanout struct {
 	Subscribers   int     `json:"subscribers"`
-	Events        int     `json:"events"`
+	Rounds        int     `json:"rounds"`
+	Events        int     `json:"events"`                   // of a round
 	IdleKiB       float64 `json:"idle_kib_per_subscriber"`  // resident growth before the first event
 	AfterKiB      float64 `json:"after_kib_per_subscriber"` // and behind the last
 	CPUMicros     float64 `json:"server_cpu_us_per_delivery"`
 	ClientMicros  float64 `json:"client_cpu_us_per_delivery"`
-	PerSecond     float64 `json:"deliveries_per_second"`
+	PerSecond     float64 `json:"deliveries_per_second"` // the median of the rounds
 	P50           float64 `json:"p50_ms"`
 	P99           float64 `json:"p99_ms"`
 	Lost          int64   `json:"lost"`
@@ -36,10 +38,11 @@ type fanout struct {
 	Load          string  `json:"load_average"`
 }
 
-// measureFanout opens n subscribers and sends events, at a rate each second or,
-// if that is zero, as fast as the publishers can.
-func measureFanout(ctx context.Context, s *server, n, events int, rate float64, z sizes) (f fanout, err error) {
-	f = fanout{Subscribers: n, Events: events}
+// measureFanout opens n subscribers and sends events in rounds, at a rate each
+// second or, if that is zero, as fast as the publishers can. A round begins when the
+// one before it has arrived.
+func measureFanout(ctx context.Context, s *server, n, rounds, events int, rate float64, z sizes) (f fanout, err error) {
+	f = fanout{Subscribers: n, Rounds: rounds, Events: events}
 	before, err := s.usage()
 	if err != nil {
 		return f, err
@@ -61,9 +64,14 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 		return f, err
 	}
 	f.IdleKiB = kib(idle.resident-before.resident) / float64(n)
-	begun = time.Now()
-	err = publishAll(ctx, s, events, rate, z.publishers, z.payload)
-	subs.await(ctx, int64(n)*int64(events), quiet)
+	var perSecond []float64
+	for round := range rounds {
+		before := subs.received.Load()
+		begun = time.Now()
+		err = errors.Join(err, publishAll(ctx, s, round*events, events, rate, z.publishers, z.payload))
+		subs.await(ctx, before+int64(n)*int64(events), quiet)
+		perSecond = append(perSecond, float64(subs.received.Load()-before)/time.Unix(0, subs.last.Load()).Sub(begun).Seconds())
+	}
 	got := subs.received.Load()
 	if got == 0 {
 		return f, errors.Join(errors.New("nothing was delivered"), err)
@@ -83,16 +91,17 @@ func measureFanout(ctx context.Context, s *server, n, events int, rate float64, 
 	f.AfterKiB = kib(after.resident-before.resident) / float64(n)
 	f.CPUMicros = float64((after.cpu - idle.cpu).Microseconds()) / float64(got)
 	f.ClientMicros = float64((ownAfter.cpu - own.cpu).Microseconds()) / float64(got)
-	f.PerSecond = float64(got) / time.Unix(0, subs.last.Load()).Sub(begun).Seconds()
-	f.Lost, f.Closed = int64(n)*int64(events)-got, subs.closed.Load()
+	slices.Sort(perSecond)
+	f.PerSecond = perSecond[len(perSecond)/2]
+	f.Lost, f.Closed = int64(n)*int64(rounds)*int64(events)-got, subs.closed.Load()
 	sorted := subs.sorted()
 	f.P50, f.P99 = millis(quantile(sorted, 0.5)), millis(quantile(sorted, 0.99))
 	return f, ctx.Err()
 }
 
-// publishAll publishes events with the numbers from 0 up. One that a server does
+// publishAll publishes events with the numbers from first up. One that a server does
 // not take is not repeated.
-func publishAll(ctx context.Context, s *server, events int, rate float64, publishers, size int) error {
+func publishAll(ctx context.Context, s *server, first, events int, rate float64, publishers, size int) error {
 	if rate > 0 {
 		publishers = min(publishers, 4*int(rate+1))
 	}
@@ -110,7 +119,7 @@ func publishAll(ctx context.Context, s *server, events int, rate float64, publis
 				if rate > 0 {
 					time.Sleep(time.Until(begun.Add(time.Duration(float64(i) / rate * float64(time.Second)))))
 				}
-				if err := s.send(ctx, i, size); err != nil {
+				if err := s.send(ctx, first+i, size); err != nil {
 					errs[p] = err
 				}
 			}

@@ -35,6 +35,7 @@ type sizes struct {
 	paced       int // events
 	rate        float64
 	burst       int // events
+	bursts      int
 	others      int // subscribers beside one that never reads
 	flood       int // events that it does not read
 	history     int // events
@@ -51,7 +52,8 @@ func main() {
 	flag.IntVar(&z.publishers, "publishers", 16, "publishers of a burst")
 	flag.IntVar(&z.paced, "paced", 20, "events of the paced delivery")
 	flag.Float64Var(&z.rate, "rate", 0.5, "events each second of the paced delivery")
-	flag.IntVar(&z.burst, "burst", 30, "events of the burst")
+	flag.IntVar(&z.burst, "burst", 30, "events of a burst")
+	flag.IntVar(&z.bursts, "bursts", 5, "bursts, one after the other")
 	flag.IntVar(&z.others, "others", 19, "subscribers beside one that never reads")
 	flag.IntVar(&z.flood, "flood", 6000, "events that it does not read")
 	flag.IntVar(&z.history, "history", 5200, "events before a resume")
@@ -180,9 +182,9 @@ func (f *figures) measure(ctx context.Context, scene string, p product, bin stri
 	}()
 	switch scene {
 	case "paced":
-		f.Paced, err = pointer(measureFanout(ctx, s, z.subscribers, z.paced, z.rate, z))
+		f.Paced, err = pointer(measureFanout(ctx, s, z.subscribers, 1, z.paced, z.rate, z))
 	case "burst":
-		f.Burst, err = pointer(measureFanout(ctx, s, z.subscribers, z.burst, 0, z))
+		f.Burst, err = pointer(measureFanout(ctx, s, z.subscribers, z.bursts, z.burst, 0, z))
 	case "tls":
 		f.TLSKiB, err = pointer(measureTLS(ctx, s, cert, z))
 	case "stuck":

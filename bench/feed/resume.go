@@ -46,7 +46,7 @@ func history(ctx context.Context, s *server, z sizes) (string, error) {
 		_, err := st.follow(z.history, func(piece []byte) { stream.Write(piece) }, nil)
 		done <- err
 	}()
-	err = publishAll(ctx, s, z.history, 0, z.publishers, z.payload)
+	err = publishAll(ctx, s, 0, z.history, 0, z.publishers, z.payload)
 	if err != nil {
 		_ = unix.Shutdown(st.fd, unix.SHUT_RDWR)
 	}

@@ -52,7 +52,7 @@ func measureStuck(ctx context.Context, s *server, others, events int, z sizes) (
 		return m, err
 	}
 	flood := make(chan error, 1)
-	go func() { flood <- publishAll(ctx, s, events, stuckRate, z.publishers, stuckSize) }()
+	go func() { flood <- publishAll(ctx, s, 0, events, stuckRate, z.publishers, stuckSize) }()
 	look := time.NewTicker(stuckLook)
 	defer look.Stop()
 	var held int64

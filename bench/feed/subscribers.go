@@ -89,8 +89,10 @@ func (s *subscribers) add(to netip.AddrPort, request []byte) error {
 	return errors.Join(st.head(), unix.SetNonblock(st.fd, true), s.watch(st.fd))
 }
 
+// watch has the reader told of each arrival once, which costs less than to be told
+// for as long as there is something.
 func (s *subscribers) watch(fd int) error {
-	return unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+	return unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd)})
 }
 
 // dial connects and sends the request. A receive buffer, if given, is set before,
@@ -199,15 +201,26 @@ func (s *subscribers) read() {
 			if st == nil {
 				return // the pipe
 			}
-			k, err := st.read(buf)
-			switch {
-			case err == unix.EAGAIN:
-			case err != nil || k == 0:
-				s.closed.Add(1)
-				_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, st.fd, nil)
-			default:
-				s.take(st, buf[:k])
-			}
+			s.drain(st, buf, e.Events&(unix.EPOLLRDHUP|unix.EPOLLHUP|unix.EPOLLERR) != 0)
+		}
+	}
+}
+
+// drain reads what there is: up to its end, where the server has closed.
+func (s *subscribers) drain(st *stream, buf []byte, ending bool) {
+	for {
+		k, err := st.read(buf)
+		switch {
+		case err == unix.EAGAIN:
+			return
+		case err != nil || k == 0:
+			s.closed.Add(1)
+			_ = unix.EpollCtl(s.epoll, unix.EPOLL_CTL_DEL, st.fd, nil)
+			return
+		}
+		s.take(st, buf[:k])
+		if k < len(buf) && !ending {
+			return
 		}
 	}
 }
@@ -313,12 +326,12 @@ func hexDigit(c byte) int {
 
 // begun is how many bytes at the end of data may be the beginning of a mark.
 func begun(data []byte) int {
-	for k := min(len(mark)-1, len(data)); k > 0; k-- {
-		if bytes.HasPrefix(mark, data[len(data)-k:]) {
-			return k
-		}
+	tail := data[max(0, len(data)-len(mark)+1):]
+	at := bytes.LastIndexByte(tail, mark[0]) // which is in the mark once
+	if at < 0 || !bytes.HasPrefix(mark, tail[at:]) {
+		return 0
 	}
-	return 0
+	return len(tail) - at
 }
 
 // scanner finds the times in what arrives: {"t": and 19 digits. The mark begins with
