@@ -342,7 +342,7 @@ func TestEvicted(t *testing.T) {
 	t.Parallel()
 	inBubble(t, &feed.Options{Ring: 10, Lag: 5}, func(t *testing.T, b *bench) {
 		b.publish(20, "a", "b") // a has the odd ids
-		if _, err := b.store.Trim(t.Context(), "a", feed.Retention{Count: 5}, time.Now()); err != nil {
+		if _, err := b.store.Trim(t.Context(), "a", feed.Retention{Count: 5}); err != nil {
 			t.Fatal(err)
 		}
 		expect(t, "one topic", drain(t, b.subscribe(b.at(3), "a")), []string{"evicted (3,29] 0 at 29", "31", "33", "35", "37", "39"})
@@ -425,7 +425,7 @@ func TestTrimmedUnread(t *testing.T) {
 		deaf.publish(1, "a")
 		expect(t, "before", drain(t, s), ids(1, 1))
 		other.publish(9, "a")
-		if _, err := store.Trim(t.Context(), "a", feed.Retention{Count: 2}, time.Now()); err != nil {
+		if _, err := store.Trim(t.Context(), "a", feed.Retention{Count: 2}); err != nil {
 			t.Fatal(err)
 		}
 		deaf.publish(1, "a", "b")

@@ -101,7 +101,7 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	for _, t := range topics {
 		keep := k.keep(t.Name)
 		for more := keep != (Retention{}); more; {
-			if more, err = k.store.Trim(ctx, t.Name, keep, time.Now()); err != nil {
+			if more, err = k.store.Trim(ctx, t.Name, keep); err != nil {
 				return 0, fmt.Errorf("trim topic %s: %w", t.Name, err)
 			}
 		}
@@ -112,7 +112,7 @@ func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	next := time.Duration(-1)
 	for _, t := range topics {
 		if age := k.keep(t.Name).Age; age > 0 && t.Count > 0 {
-			if left := max(0, time.Until(t.Oldest.Add(age))); next < 0 || left < next {
+			if left := max(0, age-t.Age); next < 0 || left < next {
 				next = left
 			}
 		}

@@ -3,6 +3,7 @@ package feed_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,10 +44,10 @@ func TestKeeper(t *testing.T) {
 		if got := counts(); got != [3]int64{5, 2, 0} {
 			t.Errorf("an hour later: %v", got)
 		}
-		before := store.calls
+		before := store.calls.Load()
 		time.Sleep(24 * time.Hour)
-		if store.calls != before {
-			t.Errorf("%d calls while nothing happened", store.calls-before)
+		if now := store.calls.Load(); now != before {
+			t.Errorf("%d calls while nothing happened", now-before)
 		}
 		store.Fail(errors.New("down"))
 		_ = bus.Ring(t.Context(), feed.Position{})
@@ -67,11 +68,11 @@ func TestKeeper(t *testing.T) {
 type counted struct {
 	*feedtest.Memory
 
-	calls int
+	calls atomic.Int64
 }
 
 func (c *counted) Topics(ctx context.Context) ([]feed.Topic, error) {
-	c.calls++
+	c.calls.Add(1)
 	return c.Memory.Topics(ctx)
 }
 
@@ -126,4 +127,55 @@ func TestKeeperHearsAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// F-3, F-10: what is old is for the store to say. A machine whose clock is a week
+// ahead of the store's neither removes what is not old yet, nor looks again and again.
+func TestKeeperGoesByTheClockOfTheStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ahead = 7 * 24 * time.Hour
+		store, bus := &behind{&counted{Memory: feedtest.NewMemory()}, ahead}, &feed.Local{}
+		keep := func(string) feed.Retention { return feed.Retention{Age: 24 * time.Hour} }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- feed.NewKeeper(store, bus, keep, nil).Run(ctx) }()
+		if _, err := store.Append(t.Context(), []feed.Draft{{Topic: "a", Type: "x", Data: []byte("1")}}); err != nil {
+			t.Fatal(err)
+		}
+		_ = bus.Ring(t.Context(), feed.Position{})
+		time.Sleep(23 * time.Hour)
+		topics, err := store.Memory.Topics(t.Context())
+		if err != nil || topics[0].Count != 1 {
+			t.Errorf("after 23 hours: %+v, %v", topics, err)
+		}
+		if n := store.calls.Load(); n > 6 {
+			t.Errorf("topics were listed %d times", n)
+		}
+		time.Sleep(2 * time.Hour)
+		if topics, err = store.Memory.Topics(t.Context()); err != nil || topics[0].Count != 0 {
+			t.Errorf("after 25 hours: %+v, %v", topics, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// behind is a store with a clock that is behind ours.
+type behind struct {
+	*counted
+
+	by time.Duration
+}
+
+func (b *behind) Topics(ctx context.Context) ([]feed.Topic, error) {
+	all, err := b.counted.Topics(ctx)
+	for i := range all {
+		if all[i].Count > 0 {
+			all[i].Oldest = all[i].Oldest.Add(-b.by)
+		}
+	}
+	return all, err
 }

@@ -22,9 +22,9 @@ type Store interface {
 	// Trim removes the oldest events of a topic that keep does not allow, and the
 	// idempotency keys that are older than its Age or, without one, whose events
 	// were removed; a bounded number of each. It reports whether there is more to
-	// remove. It never holds up an Append for
-	// longer than one such step.
-	Trim(ctx context.Context, topic string, keep Retention, now time.Time) (more bool, err error)
+	// remove. It never holds up an Append for longer than one such step. Ages are
+	// by the clock of the store, which its processes on several machines share.
+	Trim(ctx context.Context, topic string, keep Retention) (more bool, err error)
 }
 
 // Query selects a part of the log.
@@ -55,6 +55,8 @@ type Topic struct {
 	Last    int64     `json:"last"`  // id of the newest ever
 	Oldest  time.Time `json:"oldest,omitzero"`
 	Trimmed int64     `json:"trimmed"` // highest id that was removed
+	// Age is that of the oldest, by the clock of the store.
+	Age time.Duration `json:"-"`
 }
 
 // Retention bounds what is kept of a topic. Zero fields do not.

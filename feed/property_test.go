@@ -89,7 +89,7 @@ func stormWrite(t *testing.T, to feed.Publisher, store feed.Store, r *rand.Rand,
 		log.mu.Unlock()
 		switch r.IntN(10) {
 		case 0:
-			if _, err := store.Trim(t.Context(), "trimmed", feed.Retention{Count: 30}, time.Now()); err != nil {
+			if _, err := store.Trim(t.Context(), "trimmed", feed.Retention{Count: 30}); err != nil {
 				t.Error(err)
 			}
 		case 1, 2, 3:

@@ -138,7 +138,7 @@ func (m *Memory) Topics(context.Context) ([]feed.Topic, error) {
 				continue
 			}
 			if t.Count++; t.Count == 1 {
-				t.First, t.Oldest = e.ID, e.Time
+				t.First, t.Oldest, t.Age = e.ID, e.Time, time.Since(e.Time)
 			}
 			t.Bytes += size(e)
 		}
@@ -151,7 +151,8 @@ func (m *Memory) Topics(context.Context) ([]feed.Topic, error) {
 func size(e feed.Event) int64 { return int64(len(e.Data) + len(e.Type) + len(e.Key)) }
 
 // Trim implements feed.Store.
-func (m *Memory) Trim(_ context.Context, topic string, keep feed.Retention, now time.Time) (bool, error) {
+func (m *Memory) Trim(_ context.Context, topic string, keep feed.Retention) (bool, error) {
+	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fail != nil {

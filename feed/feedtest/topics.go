@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -42,7 +41,7 @@ func RunTopics(t *testing.T, open func(t *testing.T) TopicStore) {
 		for i := range 10 {
 			publish(t, store, draft("a", i))
 		}
-		trim(t, store, "a", feed.Retention{Count: 3}, time.Now())
+		trim(t, store, "a", feed.Retention{Count: 3})
 		publish(t, store, draft("a", 10))
 		tail, err := store.Tail(t.Context(), "a", 100, wide)
 		must(t, err)

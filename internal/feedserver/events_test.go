@@ -168,7 +168,7 @@ func TestAGapIsTold(t *testing.T) {
 		eventually(t, "the hub is there", func() bool { return s.hub.Stats().Head.ID == 30 })
 		for more := true; more; {
 			var err error
-			if more, err = s.store.Trim(t.Context(), "a", feed.Retention{Count: 10}, time.Now()); err != nil {
+			if more, err = s.store.Trim(t.Context(), "a", feed.Retention{Count: 10}); err != nil {
 				t.Fatal(err)
 			}
 		}

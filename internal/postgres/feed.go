@@ -128,7 +128,8 @@ func compact(data string, loose bool) json.RawMessage {
 
 // Topics implements feed.Store.
 func (f *Feed) Topics(ctx context.Context) ([]feed.Topic, error) {
-	rows, err := f.db.pool.Query(ctx, `SELECT t.name, t.n, t.bytes, t.last, t.trimmed, coalesce(e.id, 0), e.time FROM ossicle.feed_topic t
+	rows, err := f.db.pool.Query(ctx, `SELECT t.name, t.n, t.bytes, t.last, t.trimmed, coalesce(e.id, 0), e.time,
+		coalesce(extract(epoch FROM clock_timestamp() - e.time), 0)::float8 FROM ossicle.feed_topic t
 		LEFT JOIN LATERAL (SELECT id, time FROM ossicle.feed_event WHERE topic = t.name ORDER BY id LIMIT 1) e ON true ORDER BY t.name`)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
@@ -136,7 +137,9 @@ func (f *Feed) Topics(ctx context.Context) ([]feed.Topic, error) {
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (feed.Topic, error) {
 		var t feed.Topic
 		var oldest *time.Time
-		err := row.Scan(&t.Name, &t.Count, &t.Bytes, &t.Last, &t.Trimmed, &t.First, &oldest)
+		var seconds float64
+		err := row.Scan(&t.Name, &t.Count, &t.Bytes, &t.Last, &t.Trimmed, &t.First, &oldest, &seconds)
+		t.Age = time.Duration(seconds * float64(time.Second))
 		if oldest != nil {
 			t.Oldest = oldest.UTC()
 		}
@@ -148,14 +151,12 @@ func (f *Feed) Topics(ctx context.Context) ([]feed.Topic, error) {
 	return all, nil
 }
 
+// trimOne has the server say what is old: the clocks of its clients may differ.
+const trimOne = `SELECT ossicle.feed_trim($1, $2, $3, CASE WHEN $5 THEN clock_timestamp() - $4 * interval '1 microsecond' END, $6)`
+
 // Trim implements feed.Store.
-func (f *Feed) Trim(ctx context.Context, topic string, keep feed.Retention, now time.Time) (more bool, err error) {
-	var oldest *time.Time
-	if keep.Age > 0 {
-		t := now.Add(-keep.Age)
-		oldest = &t
-	}
-	err = f.db.call(ctx, `SELECT ossicle.feed_trim($1, $2, $3, $4, $5)`, []any{topic, keep.Count, keep.Bytes, oldest, trimStep},
+func (f *Feed) Trim(ctx context.Context, topic string, keep feed.Retention) (more bool, err error) {
+	err = f.db.call(ctx, trimOne, []any{topic, keep.Count, keep.Bytes, keep.Age.Microseconds(), keep.Age > 0, trimStep},
 		func(rows pgx.Rows) error { return rows.Scan(&more) })
 	if err != nil {
 		return false, fmt.Errorf("trim topic %s: %w", topic, err)

@@ -189,7 +189,7 @@ func TestIDsOutliveTheirEvents(t *testing.T) {
 	before := appendTo(t, r.db, 5)
 	for more := true; more; {
 		var err error
-		if more, err = r.db.Feed().Trim(t.Context(), "a", feed.Retention{Age: time.Hour}, time.Now().Add(2*time.Hour)); err != nil {
+		if more, err = r.db.Feed().Trim(t.Context(), "a", feed.Retention{Age: time.Nanosecond}); err != nil {
 			t.Fatal(err)
 		}
 	}

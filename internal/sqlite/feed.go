@@ -239,6 +239,9 @@ func (f *Feed) Topics(ctx context.Context) ([]feed.Topic, error) {
 				var first, oldest sql.NullInt64
 				err := scan(&topic.Name, &topic.Count, &topic.Bytes, &topic.Last, &topic.Trimmed, &first, &oldest)
 				topic.First, topic.Oldest = first.Int64, fromNanos(oldest)
+				if first.Valid {
+					topic.Age = time.Since(topic.Oldest)
+				}
 				all = append(all, topic)
 				return err
 			})

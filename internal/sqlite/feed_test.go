@@ -227,7 +227,7 @@ func TestTrimInSteps(t *testing.T) {
 	for more := true; more; steps++ {
 		before := head(t, f).ID
 		var err error
-		if more, err = f.Trim(t.Context(), "a", feed.Retention{Count: 1}, time.Now()); err != nil {
+		if more, err = f.Trim(t.Context(), "a", feed.Retention{Count: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := f.Append(t.Context(), events(1, "b")); err != nil || head(t, f).ID != before+1 {
@@ -238,7 +238,7 @@ func TestTrimInSteps(t *testing.T) {
 	if err != nil || steps != 3 || topics[0].Count != 1 || topics[0].Trimmed != 2397 || topics[0].First != 2399 || topics[1].Count != 1203 {
 		t.Errorf("%d steps, topics %+v, %v", steps, topics, err)
 	}
-	if more, err := f.Trim(t.Context(), "none", feed.Retention{Count: 1}, time.Now()); more || err != nil {
+	if more, err := f.Trim(t.Context(), "none", feed.Retention{Count: 1}); more || err != nil {
 		t.Errorf("a topic that is not there: %v, %v", more, err)
 	}
 	checkFeed(t, db)

@@ -15,10 +15,10 @@ import (
 const trimStep = 500
 
 // Trim implements feed.Store.
-func (f *Feed) Trim(ctx context.Context, topic string, keep feed.Retention, now time.Time) (more bool, err error) {
+func (f *Feed) Trim(ctx context.Context, topic string, keep feed.Retention) (more bool, err error) {
 	var before int64
 	if keep.Age > 0 {
-		before = now.Add(-keep.Age).UnixNano()
+		before = time.Now().Add(-keep.Age).UnixNano()
 	}
 	err = f.db.write(ctx, func(t *tx) error {
 		more = false

@@ -117,8 +117,8 @@ func (s *store) Topics(ctx context.Context) ([]feed.Topic, error) {
 }
 
 // Trim implements feed.Store.
-func (s *store) Trim(ctx context.Context, topic string, keep feed.Retention, now time.Time) (bool, error) {
-	return timed(ctx, s, "trim", func(ctx context.Context) (bool, error) { return s.next.Trim(ctx, topic, keep, now) })
+func (s *store) Trim(ctx context.Context, topic string, keep feed.Retention) (bool, error) {
+	return timed(ctx, s, "trim", func(ctx context.Context) (bool, error) { return s.next.Trim(ctx, topic, keep) })
 }
 
 // Bus counts the rings of a bus. If the bus is Ailing, the metrics tell its
