@@ -45,8 +45,6 @@ func (s *Server) servePoll(w http.ResponseWriter, r *http.Request, want wanted) 
 	b, err := next(ctx, sub, wait)
 	var slow *feed.SlowError
 	switch {
-	case r.Context().Err() != nil:
-		return // nobody is there
 	case errors.As(err, &slow):
 		b = feed.Batch{Position: slow.Position}
 	case storeFailed(err) && ctx.Err() == nil:

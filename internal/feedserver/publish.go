@@ -117,7 +117,12 @@ func (s *Server) takeJSON(w http.ResponseWriter, r *http.Request, topic, key str
 	if err != nil {
 		return receipts{}, err
 	}
-	return s.publish(r.Context(), drafts)
+	// What has come is published whether or not its sender stays: one that has closed
+	// its side of the connection, since it has nothing more to send, looks to net/http
+	// like one that has gone.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), storeTime)
+	defer cancel()
+	return s.publish(ctx, drafts)
 }
 
 // room waits until so many bytes more may be held.

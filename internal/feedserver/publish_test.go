@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ossicle/ossicle/feed"
+	"github.com/ossicle/ossicle/feed/feedtest"
 	"github.com/ossicle/ossicle/internal/feedserver"
 )
 
@@ -361,5 +363,53 @@ func TestTooManyBodiesWait(t *testing.T) {
 	_ = conn.Close()
 	if res, body := s.call(http.MethodPost, "/v1/topics/a/events", asJSON, `{"data":1}`); res.StatusCode != http.StatusOK {
 		t.Errorf("%s %s", res.Status, body)
+	}
+}
+
+// halfClosed is the body of a request whose sender has then closed its side of the
+// connection: net/http takes it for one that has gone.
+type halfClosed struct {
+	io.Reader
+
+	gone context.CancelFunc
+}
+
+func (b halfClosed) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil {
+		b.gone()
+	}
+	return n, err
+}
+
+// obedient is a store that does nothing for callers that have gone, as stores on disk.
+type obedient struct{ *feedtest.Memory }
+
+func (o obedient) Append(ctx context.Context, drafts []feed.Draft) ([]feed.Receipt, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return o.Memory.Append(ctx, drafts)
+}
+
+// F-4, F-6, F-21: who has closed its side of the connection is answered all the same.
+func TestASenderThatHasNothingMoreToSendIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, setup{store: obedient{feedtest.NewMemory()}})
+	mux := http.NewServeMux()
+	for _, route := range s.feed.Routes() {
+		mux.Handle(route.Pattern, route.Handler)
+	}
+	ctx, gone := context.WithCancel(t.Context())
+	answer, publish := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/topics/a/events", halfClosed{strings.NewReader(`{"data":1}`), gone})
+	publish.Header.Set("Content-Type", "application/json")
+	mux.ServeHTTP(answer, publish)
+	if want := `"receipts":[{"id":1}]`; answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), want) {
+		t.Errorf("publishing is answered with %d %s, want %s", answer.Code, answer.Body, want)
+	}
+	answer = httptest.NewRecorder()
+	mux.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/events?wait=30s", http.NoBody))
+	if want := `"position":"` + s.hub.Stats().Head.Epoch + "-"; answer.Code != http.StatusOK || !strings.Contains(answer.Body.String(), want) {
+		t.Errorf("a poll is answered with %d %s, want %s", answer.Code, answer.Body, want)
 	}
 }
