@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/ossicle/ossicle/internal/jsonx"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/listen"
 )
@@ -55,6 +56,11 @@ type Tail struct {
 type TopicLister interface {
 	Topics(ctx context.Context) ([]Topic, error)
 }
+
+// levelsAbove are kept free for what a body, and who reads it, puts around the data
+// of an event. One that is nested more deeply would make the whole body unreadable,
+// for as long as it is among the last of its topic.
+const levelsAbove = 10
 
 // ResourcesOptions bound Resources. Zero fields take the defaults.
 type ResourcesOptions struct {
@@ -230,6 +236,9 @@ func appendEvent(b []byte, e *Event) []byte {
 		b = append(append(b, `,"key":`...), quote(e.Key)...)
 	}
 	b = append(append(b, `,"time":`...), quote(e.Time.UTC().Format("2006-01-02T15:04:05.000Z07:00"))...)
+	if !jsonx.Fits(e.Data, levelsAbove) {
+		return append(b, `,"object":{"omitted":"nested too deeply for a resource; the event stream has it"}`...)
+	}
 	return append(append(b, `,"object":`...), e.Data...)
 }
 

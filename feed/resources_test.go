@@ -3,6 +3,7 @@ package feed_test
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/feed/feedtest"
+	"github.com/ossicle/ossicle/internal/jsonx"
 	"github.com/ossicle/ossicle/listen"
 )
 
@@ -90,6 +92,26 @@ func TestAStateIsAnObjectByKey(t *testing.T) {
 		}
 		if c := readResource(t, resources(b), "ossicle://feed/none/state", nil); c.Text != "{}" {
 			t.Errorf("a topic without keys is %s", c.Text)
+		}
+	})
+}
+
+// An event that is nested as deeply as it may be leaves the log and the state
+// readable: what cannot be put into them is left out, and the others are there.
+func TestADeepEventSpoilsNoResource(t *testing.T) {
+	t.Parallel()
+	inBubble(t, nil, func(t *testing.T, b *bench) {
+		for _, levels := range []int{jsonx.MaxDepth - 10, jsonx.MaxDepth - 9, 9_000} {
+			data := json.RawMessage(strings.Repeat("[", levels) + strings.Repeat("]", levels))
+			if _, err := b.Publish(t.Context(), []feed.Draft{{Topic: "a", Type: "x", Key: strconv.Itoa(levels), Data: data}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, uri := range []string{"ossicle://feed/a", "ossicle://feed/a/state"} {
+			text := readResource(t, resources(b), uri, nil).Text
+			if !jsonx.Valid([]byte(text)) || strings.Count(text, `"omitted"`) != 2 || !strings.Contains(text, strings.Repeat("[", 190)) {
+				t.Errorf("%s is %.300s", uri, text)
+			}
 		}
 	})
 }

@@ -32,6 +32,9 @@ func Valid(b []byte) bool {
 	return len(b) <= MaxSize && jsontext.Value(b).IsValid() && depthWithin(b, MaxDepth)
 }
 
+// Fits reports whether valid JSON can be put into a document below so many levels.
+func Fits(b []byte, levels int) bool { return depthWithin(b, MaxDepth-levels) }
+
 type parser struct {
 	d     *jsontext.Decoder
 	count int
