@@ -109,6 +109,8 @@ type DB struct {
 	writes sync.WaitGroup // groups of appends under way
 	// stepped, for tests that kill the process, is called between round trips.
 	stepped func()
+	// now is the clock of this machine, which tests set.
+	now func() time.Time
 }
 
 // Open connects, finds out whether notifications arrive, and brings the schema
@@ -132,7 +134,7 @@ func open(ctx context.Context, dsn string, o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{pool: pool, o: o, stepped: func() {}}
+	db := &DB{pool: pool, o: o, stepped: func() {}, now: time.Now}
 	db.ears = newListener(direct, pool, o)
 	db.feed = newFeed(db)
 	if err := db.prepare(ctx, direct); err != nil {

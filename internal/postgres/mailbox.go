@@ -77,17 +77,38 @@ type post struct {
 	pgx.Tx
 	ctx     context.Context //nolint:containedctx // lives as long as the call
 	session string
+	// ahead is by how much the server's clock is ahead of that of this machine.
+	// Times are kept by the server's: members of a session are on several machines,
+	// and whose clock is wrong must not take another one for away.
+	ahead time.Duration
+}
+
+// at is a time of this machine as the server would tell it.
+func (p *post) at(t time.Time) time.Time { return t.Add(p.ahead) }
+
+// here is a time of the server as this machine would tell it.
+func (p *post) here(t time.Time) time.Time { return t.Add(-p.ahead) }
+
+// clock compares the clock of the server with ours, in the answer to a statement
+// that selects it.
+func (p *post) clock(now func() time.Time, query string) error {
+	var server time.Time
+	before := now()
+	err := p.QueryRow(p.ctx, query).Scan(&server)
+	p.ahead = ahead(before, server, now())
+	return err
 }
 
 // write runs f as the only writer of the session. What it did is told to others
 // with the commit: there is no moment between the two.
 func (m *Mailbox) write(ctx context.Context, verb string, f func(*post) error) error {
 	return mailboxError(verb, pgx.BeginFunc(ctx, m.db.pool, func(tx pgx.Tx) error {
-		p := &post{tx, ctx, m.session}
-		for _, q := range []string{durable, `SELECT set_config('idle_in_transaction_session_timeout', '` + mailboxIdle + `', true)`} {
-			if _, err := tx.Exec(ctx, q); err != nil {
-				return err
-			}
+		p := &post{Tx: tx, ctx: ctx, session: m.session}
+		if _, err := tx.Exec(ctx, durable); err != nil {
+			return err
+		}
+		if err := p.clock(m.db.now, `SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '`+mailboxIdle+`', true)`); err != nil {
+			return err
 		}
 		if err := p.exec(`INSERT INTO ossicle.mailbox (session) VALUES ($1) ON CONFLICT DO NOTHING`); err != nil {
 			return err
@@ -105,7 +126,7 @@ func (m *Mailbox) write(ctx context.Context, verb string, f func(*post) error) e
 
 func (m *Mailbox) read(ctx context.Context, verb string, f func(*post) error) error {
 	o := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	return mailboxError(verb, pgx.BeginTxFunc(ctx, m.db.pool, o, func(tx pgx.Tx) error { return f(&post{tx, ctx, m.session}) }))
+	return mailboxError(verb, pgx.BeginTxFunc(ctx, m.db.pool, o, func(tx pgx.Tx) error { return f(&post{Tx: tx, ctx: ctx, session: m.session}) }))
 }
 
 // The first argument of every statement is the session.
@@ -187,6 +208,7 @@ func (p *post) enter(who mailbox.Identity, now time.Time) (*seated, error) {
 // Register implements mailbox.Members.
 func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time.Time) (a mailbox.Agent, err error) {
 	err = m.write(ctx, "register agent", func(p *post) error {
+		now := p.at(now)
 		var run, status, harness, substrate string
 		var registered, seen int64
 		a = mailbox.Agent{ID: r.Agent, Harness: r.Harness, Substrate: r.Substrate, Status: mailbox.Active, RegisteredAt: now.UTC(), LastSeen: now.UTC()}
@@ -200,7 +222,7 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 		case err != nil:
 			return err
 		case run != runHash(r.Run) && mailbox.Live(mailbox.Status(status), nanos(seen), now):
-			return &mailbox.ConflictError{Agent: r.Agent, Since: nanos(seen)}
+			return &mailbox.ConflictError{Agent: r.Agent, Since: p.here(nanos(seen))}
 		default:
 			a.RegisteredAt = nanos(registered)
 			a.Harness, a.Substrate = cmp.Or(r.Harness, harness), cmp.Or(r.Substrate, substrate)
@@ -208,10 +230,12 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 		if _, err := p.bump("agents"); err != nil {
 			return err
 		}
-		return p.exec(`INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen, signals, escalations, tokens, waiting, waiting_bytes)
+		err = p.exec(`INSERT INTO ossicle.mailbox_agent (session, id, harness, substrate, run, status, registered, seen, signals, escalations, tokens, waiting, waiting_bytes)
 			SELECT $1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10, count(*), coalesce(sum(size), 0) FROM ossicle.mailbox_signal WHERE session = $1 AND sender = $2 AND NOT done ON CONFLICT (session, id) DO UPDATE SET harness = $3, substrate = $4, run = $5, status = $6,
 			seen = $7, signals = $8, escalations = $9, tokens = $10`,
 			r.Agent, a.Harness, a.Substrate, runHash(r.Run), string(mailbox.Active), now.UnixNano(), r.Limits.Signals, r.Limits.Escalations, r.Limits.Tokens)
+		a.RegisteredAt, a.LastSeen = p.here(a.RegisteredAt), p.here(a.LastSeen)
+		return err
 	})
 	return a, err
 }
@@ -219,7 +243,7 @@ func (m *Mailbox) Register(ctx context.Context, r mailbox.Registration, now time
 // Touch implements mailbox.Members.
 func (m *Mailbox) Touch(ctx context.Context, who mailbox.Identity, now time.Time) (changed bool, err error) {
 	err = m.write(ctx, "renew agent", func(p *post) error {
-		s, err := p.enter(who, now)
+		s, err := p.enter(who, p.at(now))
 		changed = err == nil && s.came
 		return err
 	})
@@ -229,7 +253,7 @@ func (m *Mailbox) Touch(ctx context.Context, who mailbox.Identity, now time.Time
 // SetStatus implements mailbox.Members.
 func (m *Mailbox) SetStatus(ctx context.Context, who mailbox.Identity, s mailbox.Status, now time.Time) error {
 	return m.write(ctx, "set status", func(p *post) error {
-		if _, err := p.enter(who, now); err != nil || s == mailbox.Active {
+		if _, err := p.enter(who, p.at(now)); err != nil || s == mailbox.Active {
 			return err
 		}
 		if _, err := p.bump("agents"); err != nil {
@@ -242,13 +266,16 @@ func (m *Mailbox) SetStatus(ctx context.Context, who mailbox.Identity, s mailbox
 // Agents implements mailbox.Members.
 func (m *Mailbox) Agents(ctx context.Context) (all []mailbox.Agent, err error) {
 	err = m.read(ctx, "list agents", func(p *post) error {
+		if err := p.clock(m.db.now, `SELECT clock_timestamp()`); err != nil {
+			return err
+		}
 		return p.each(`SELECT id, harness, substrate, status, registered, seen FROM ossicle.mailbox_agent WHERE session = $1 ORDER BY id`, nil,
 			func(scan func(...any) error) error {
 				var a mailbox.Agent
 				var status string
 				var registered, seen int64
 				err := scan(&a.ID, &a.Harness, &a.Substrate, &status, &registered, &seen)
-				a.Status, a.RegisteredAt, a.LastSeen = mailbox.Status(status), nanos(registered), nanos(seen)
+				a.Status, a.RegisteredAt, a.LastSeen = mailbox.Status(status), p.here(nanos(registered)), p.here(nanos(seen))
 				all = append(all, a)
 				return err
 			})
@@ -259,6 +286,8 @@ func (m *Mailbox) Agents(ctx context.Context) (all []mailbox.Agent, err error) {
 // Send implements mailbox.Signals.
 func (m *Mailbox) Send(ctx context.Context, who mailbox.Identity, s mailbox.Signal, limits mailbox.Limits, now time.Time) (mailbox.Signal, error) {
 	err := m.write(ctx, "send signal", func(p *post) error {
+		now := p.at(now)
+		s.Time = p.at(s.Time)
 		r, err := p.enter(who, now)
 		if err != nil {
 			return err

@@ -23,6 +23,7 @@ func (m *Mailbox) Escalate(ctx context.Context, q mailbox.Escalate) (e mailbox.E
 		return mailbox.Escalation{}, err
 	}
 	err = m.write(ctx, "escalate signals", func(p *post) error {
+		q.Now, q.Until = p.at(q.Now), p.at(q.Until)
 		own, found, err := p.candidates(&q)
 		if err != nil || len(found) == 0 {
 			return err

@@ -100,6 +100,7 @@ func (m *Mailbox) Find(ctx context.Context, id string) (s mailbox.Signal, found 
 // Ack implements mailbox.Signals.
 func (m *Mailbox) Ack(ctx context.Context, who mailbox.Identity, ids []string, now time.Time) (fresh []string, err error) {
 	err = m.write(ctx, "acknowledge signals", func(p *post) error {
+		now := p.at(now)
 		r, err := p.enter(who, now)
 		if err != nil {
 			return err
@@ -153,8 +154,10 @@ func (p *post) ack(agent, id string, now time.Time) (mine, added bool, err error
 
 // AddNote implements mailbox.Board.
 func (m *Mailbox) AddNote(ctx context.Context, who mailbox.Identity, text string, now time.Time) (n mailbox.Note, err error) {
-	n = mailbox.Note{Time: now.UTC(), Author: who.Agent, Text: text}
+	n = mailbox.Note{Author: who.Agent, Text: text}
 	err = m.write(ctx, "add note", func(p *post) error {
+		now := p.at(now)
+		n.Time = now.UTC()
 		_, err := p.enter(who, now)
 		if err == nil {
 			n.Sequence, err = p.bump("notes")
@@ -199,7 +202,10 @@ func (m *Mailbox) Notes(ctx context.Context, after int64, limit int) (notes []ma
 
 // SetEntry implements mailbox.Board.
 func (m *Mailbox) SetEntry(ctx context.Context, who mailbox.Identity, key, value string, now time.Time) (mailbox.Entry, error) {
+	e := mailbox.Entry{Key: key, Value: value, UpdatedBy: who.Agent}
 	err := m.write(ctx, "write whiteboard", func(p *post) error {
+		now := p.at(now)
+		e.UpdatedAt = now.UTC()
 		if _, err := p.enter(who, now); err != nil {
 			return err
 		}
@@ -219,7 +225,7 @@ func (m *Mailbox) SetEntry(ctx context.Context, who mailbox.Identity, key, value
 	if err != nil {
 		return mailbox.Entry{}, err
 	}
-	return mailbox.Entry{Key: key, Value: value, UpdatedBy: who.Agent, UpdatedAt: now.UTC()}, nil
+	return e, nil
 }
 
 // Entries implements mailbox.Board.

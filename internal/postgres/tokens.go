@@ -28,9 +28,11 @@ func (s *Tokens) Add(ctx context.Context, tok access.Token) error {
 		return fmt.Errorf("add token: %w", err)
 	}
 	added := false
-	err = s.db.call(ctx, `WITH ended AS (DELETE FROM ossicle.token WHERE least(revoked, expires) < $8)
+	// Nothing is older than the server's clock allows: who is ahead of it takes nobody's
+	// token that is still good.
+	err = s.db.call(ctx, `WITH ended AS (DELETE FROM ossicle.token WHERE least(revoked, expires) < least($8, clock_timestamp() - $9 * interval '1 microsecond'))
 		INSERT INTO ossicle.token (`+tokenColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING true`,
-		[]any{tok.ID, tok.Name, tok.Hash[:], string(rights), tok.Created, orNull(tok.Expires), orNull(tok.Revoked), tok.Created.Add(-access.KeepEnded)},
+		[]any{tok.ID, tok.Name, tok.Hash[:], string(rights), tok.Created, orNull(tok.Expires), orNull(tok.Revoked), tok.Created.Add(-access.KeepEnded), access.KeepEnded.Microseconds()},
 		func(rows pgx.Rows) error { return rows.Scan(&added) })
 	if err != nil {
 		return fmt.Errorf("add token: %w", err)
