@@ -103,7 +103,7 @@ func OpenFeed(ctx context.Context, c *config.Config, o *FeedOptions) (_ *Feed, e
 		if f.telemetry != nil {
 			f.telemetry.Outbox(func(ctx context.Context) (telemetry.Backlog, error) {
 				lag, err := outbox.Lag(ctx)
-				return telemetry.Backlog(lag), err
+				return telemetry.Backlog{Rows: lag.Rows, Age: lag.Age}, err
 			})
 		}
 		f.work(ctx, "outbox", outbox.Run)

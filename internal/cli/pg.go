@@ -160,6 +160,9 @@ type pgStatus struct {
 	Tables     []postgres.Captured `json:"tables"`
 	LagRows    int64               `json:"lag_rows"`
 	LagSeconds float64             `json:"lag_seconds"`
+	// Estimated: there are many rows, about as many as LagRows.
+	Estimated bool  `json:"lag_estimated,omitzero"`
+	Bytes     int64 `json:"outbox_bytes"` // on disk
 }
 
 func newPGStatus(e *env) *cobra.Command {
@@ -167,7 +170,9 @@ func newPGStatus(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "List the captured tables, and what waits in the outbox",
-		Args:  usage(cobra.NoArgs),
+		Long: `List the captured tables, and how many rows wait in the outbox, for how long, and
+what it takes on disk. More than 10,000 rows are estimated.`,
+		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := f.withPostgres(cmd.Context(), e, true, func(db *postgres.DB) error {
 				tables, err := db.Captures(cmd.Context())
@@ -192,12 +197,17 @@ func newPGStatus(e *env) *cobra.Command {
 
 func (e *env) printPGStatus(tables []postgres.Captured, lag postgres.Lag) error {
 	if e.json {
-		return writeJSON(e.Out, pgStatus{tables, lag.Rows, lag.Age.Seconds()})
+		return writeJSON(e.Out, pgStatus{tables, lag.Rows, lag.Age.Seconds(), lag.Estimated, lag.Bytes})
 	}
 	if err := e.printCaptures(tables...); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(e.Out, "outbox: %d rows wait, the oldest for %.1f s\n", lag.Rows, lag.Age.Seconds())
+	about := ""
+	if lag.Estimated {
+		about = "about "
+	}
+	_, err := fmt.Fprintf(e.Out, "outbox: %s%d rows wait, the oldest for %.1f s; it takes %.1f MiB on disk\n",
+		about, lag.Rows, lag.Age.Seconds(), float64(lag.Bytes)/(1<<20))
 	return err
 }
 

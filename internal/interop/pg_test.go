@@ -46,8 +46,9 @@ func TestRowsBecomeEvents(t *testing.T) {
 	var status struct {
 		Tables []struct{ Table, Topic, Problem string }
 		Rows   int64 `json:"lag_rows"`
+		Bytes  int64 `json:"outbox_bytes"`
 	}
-	if err := json.Unmarshal([]byte(must(t, "pg", "status", "--json", "--store", dsn)), &status); err != nil || status.Rows != 0 ||
+	if err := json.Unmarshal([]byte(must(t, "pg", "status", "--json", "--store", dsn)), &status); err != nil || status.Rows != 0 || status.Bytes == 0 ||
 		len(status.Tables) != 1 || status.Tables[0].Topic != "incidents" || status.Tables[0].Problem != "" {
 		t.Errorf("status %+v, %v", status, err)
 	}

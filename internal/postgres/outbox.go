@@ -70,23 +70,38 @@ func (o *Outbox) Stats() OutboxStats {
 	return o.stats
 }
 
+// lagCounted is how many rows are counted one by one, at most. An outbox that
+// nobody drains has many more, and whoever asks must not walk through all of them.
+const lagCounted = 10_000
+
 // Lag is what waits in the outbox.
 type Lag struct {
 	Rows int64
-	Age  time.Duration // of the oldest
+	// Estimated: there are more than 10,000 rows, and Rows tells about how many, by
+	// their numbers.
+	Estimated bool
+	Age       time.Duration // of the oldest
+	Bytes     int64         // that the outbox takes on disk, with the room that it does not use now
 }
 
-// Lag asks the database what waits to be moved. Rows that are not committed are
-// not counted.
+// selectLag counts to one more than $1. Rows are numbered as they are written, so the oldest
+// is the first, and there are about as many as the numbers tell.
+const selectLag = `SELECT CASE WHEN counted.n <= $1 THEN counted.n ELSE greatest(counted.n, last.id - first.id + 1) END, counted.n > $1,
+		coalesce(extract(epoch FROM clock_timestamp() - first.at), 0)::float8, pg_total_relation_size('ossicle.feed_outbox')
+	FROM (SELECT count(*) AS n FROM (SELECT FROM ossicle.feed_outbox LIMIT $1::bigint + 1) AS each) AS counted
+	LEFT JOIN (SELECT id, at FROM ossicle.feed_outbox ORDER BY id LIMIT 1) AS first ON true
+	LEFT JOIN (SELECT id FROM ossicle.feed_outbox ORDER BY id DESC LIMIT 1) AS last ON true`
+
+// Lag asks the database what waits to be moved, at a cost that does not grow with
+// it. Rows that are not committed are not counted.
 func (o *Outbox) Lag(ctx context.Context) (Lag, error) {
-	var lag Lag
+	var l Lag
 	var seconds float64
-	row := o.db.pool.QueryRow(ctx, `SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(at)), 0)::float8 FROM ossicle.feed_outbox`)
-	if err := row.Scan(&lag.Rows, &seconds); err != nil {
+	if err := o.db.pool.QueryRow(ctx, selectLag, lagCounted).Scan(&l.Rows, &l.Estimated, &seconds, &l.Bytes); err != nil {
 		return Lag{}, fmt.Errorf("ask for the outbox's lag: %w", err)
 	}
-	lag.Age = time.Duration(max(0, seconds) * float64(time.Second))
-	return lag, nil
+	l.Age = time.Duration(max(0, seconds) * float64(time.Second))
+	return l, nil
 }
 
 // Run moves rows until ctx ends, and returns nil.

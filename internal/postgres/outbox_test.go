@@ -224,7 +224,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("%s: %v", e.Data, err)
 		}
 	}
-	if lag, err := r.db.Outbox(nil).Lag(t.Context()); err != nil || lag != (Lag{}) {
+	if lag, err := r.db.Outbox(nil).Lag(t.Context()); err != nil || lag.Rows != 0 || lag.Age != 0 || lag.Estimated || lag.Bytes == 0 {
 		t.Errorf("lag %+v, %v", lag, err)
 	}
 }
@@ -246,5 +246,43 @@ func TestRowsArrive(t *testing.T) {
 	r.exec(`INSERT INTO incidents VALUES (1915883588174806058)`)
 	if got := take(t, s, 1); json.Unmarshal(got[0].Data, &data) != nil || data.New.ID != "1915883588174806058" {
 		t.Errorf("%s", got[0].Data)
+	}
+}
+
+// F-7, F-31: an outbox that nobody drains grows, and it is seen by how much at a
+// cost that does not grow with it.
+func TestAnOutboxThatNobodyDrainsIsSeen(t *testing.T) {
+	t.Parallel()
+	r := newIncidents(t)
+	outbox := r.db.Outbox(nil)
+	lag := func() Lag {
+		t.Helper()
+		l, err := outbox.Lag(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	empty := lag()
+	r.exec(`INSERT INTO incidents SELECT g FROM generate_series(1, $1::int) g`, lagCounted)
+	few := lag()
+	if few.Rows != lagCounted || few.Estimated || few.Age <= 0 || few.Bytes < empty.Bytes+100*lagCounted {
+		t.Errorf("counted: %+v after %+v", few, empty)
+	}
+	const more = 4 * lagCounted
+	r.exec(`INSERT INTO incidents SELECT g FROM generate_series($1::int, $2::int) g`, lagCounted+1, more)
+	r.exec(`UPDATE ossicle.feed_outbox SET at = at - interval '3 weeks' WHERE id = (SELECT min(id) FROM ossicle.feed_outbox)`)
+	if many := lag(); many.Rows != more || !many.Estimated || many.Age < 21*24*time.Hour || many.Bytes <= few.Bytes {
+		t.Errorf("estimated: %+v", many)
+	}
+	var plan string
+	rows, err := r.conn.Query(t.Context(), `EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) `+strings.ReplaceAll(strings.ReplaceAll(selectLag, "$1::bigint", "10000"), "$1", "10000"))
+	if err == nil {
+		var lines []string
+		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		plan = strings.Join(lines, "\n")
+	}
+	if err != nil || strings.Contains(plan, fmt.Sprintf("rows=%d ", more)) || !strings.Contains(plan, fmt.Sprintf("rows=%d ", lagCounted+1)) {
+		t.Errorf("%v; it looks at more rows than it counts:\n%s", err, plan)
 	}
 }

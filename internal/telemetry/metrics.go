@@ -52,7 +52,7 @@ var (
 	requestsRefused = metric{"ossicle_feed_requests_refused_total", counter, nil, "Requests that were answered with a problem."}
 	deliverySeconds = metric{"ossicle_feed_delivery_seconds", histogram, nil, "Time from the commit of an event to the end of its write to a stream; of a sample of one in 64."}
 
-	outboxRows       = metric{"ossicle_feed_outbox_rows", gauge, nil, "Rows that wait in the outbox of PostgreSQL to become events."}
+	outboxRows       = metric{"ossicle_feed_outbox_rows", gauge, nil, "Rows that wait in the outbox of PostgreSQL to become events; beyond 10,000 an estimate."}
 	outboxLagSeconds = metric{"ossicle_feed_outbox_lag_seconds", gauge, nil, "Age of the oldest of them, 0 if there is none."}
 
 	inboxNotices = metric{"ossicle_inbox_notices", gauge, []string{"state"}, "Notices in the inbox, of all agents, by state."}
