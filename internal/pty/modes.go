@@ -13,6 +13,7 @@ var followed = []int{1, 9, 25, 47, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 104
 const (
 	modeCursor = 25
 	modePaste  = 2004
+	modeOther  = 1049 // the alternate screen
 )
 
 // modes are those that the program has set, or has ended where they are on by

@@ -242,7 +242,11 @@ func (t *Terminal) end(note string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.parser.drop()
-	t.takeLocked([]byte("\x1b[!p\x1b[?1049l\x1b[?25h\x1b[?2004l\r\n" + Clean(note) + "\r\n"))
+	other := ""
+	if t.parser.modes.is(modeOther) { // else the cursor would go to where none was saved, and the note over the last words
+		other = "\x1b[?1049l"
+	}
+	t.takeLocked([]byte(other + "\x1b[!p\x1b[?25h\x1b[?2004l\r\n" + Clean(note) + "\r\n"))
 	t.master, t.queue, t.waiting, t.moved = nil, nil, nil, nil
 }
 
