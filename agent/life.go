@@ -209,7 +209,11 @@ func (s *Session) reportStart(ctx context.Context, engine Engine, info Info) {
 func (s *Session) reportExit(ctx context.Context, title string, err error) {
 	s.transcript.add(Entry{Kind: EntryAgent, Title: title, Error: err.Error()})
 	s.publish(Update{Stream: StreamAgent, Event: EventExited, Error: err.Error(), cause: err})
-	s.log.LogAttrs(ctx, slog.LevelWarn, "agent.exited", logattr.Session(s.id), logattr.Err(err))
+	level := slog.LevelWarn
+	if s.opts.Attended {
+		level = slog.LevelDebug
+	}
+	s.log.LogAttrs(ctx, level, "agent.exited", logattr.Session(s.id), logattr.Err(err))
 }
 
 // saveMeta writes the description; a failing store is logged, no more.

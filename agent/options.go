@@ -102,6 +102,9 @@ type Options struct {
 	Context func() string
 
 	Policy Policy // who answers permission requests; empty means PolicyAsk
+	// Attended says that a person sees the updates where the log goes, too: what they
+	// tell of an agent that ended is there at the level of debug.
+	Attended bool
 	// Asks says that a person can be asked. Without, PolicyAsk rejects.
 	Asks           bool
 	PermissionWait time.Duration

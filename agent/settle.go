@@ -155,7 +155,7 @@ func stopped(err error) bool {
 // waited for the run finds it whole in the transcript.
 func (s *Session) recordEnd(ctx context.Context, r *run, v verdict) {
 	inputs, notices := r.ids()
-	cause, why := causeOf(v.err), s.shown(v.err)
+	cause, why := CauseOf(v.err), s.shown(v.err)
 	s.transcript.add(Entry{
 		Kind: EntryRunEnd, Run: r.id, Inputs: inputs, Notices: notices, Status: string(v.stop),
 		Delivered: v.err == nil && !v.unproven, Suppressed: v.suppressed != "", Error: text(v.err), Cause: cause,
@@ -258,8 +258,11 @@ func (s *Session) publishReply(ctx context.Context, r *run, v verdict) string {
 		s.publish(Update{Stream: StreamRuntime, Event: EventReplySuppressed, Run: r.id, Text: v.text, Reason: v.suppressed})
 		return ""
 	}
-	s.publish(Update{Stream: StreamRuntime, Event: EventReply, Run: r.id, Text: v.text, Channel: name(r.channel), Error: text(v.err)})
+	s.publish(Update{Stream: StreamRuntime, Event: EventReply, Run: r.id, Text: v.text, Channel: name(r.channel), Error: text(v.err), cause: v.err})
 	if r.channel == nil {
+		if v.err != nil {
+			return "" // whoever asked is told by the ticket
+		}
 		s.log.LogAttrs(ctx, slog.LevelInfo, "reply.unrouted", logattr.Session(s.id), logattr.Size(int64(len(v.text))))
 		return ""
 	}

@@ -56,8 +56,8 @@ type startError struct{ err error }
 func (e *startError) Error() string { return "start agent: " + e.err.Error() }
 func (e *startError) Unwrap() error { return e.err }
 
-// causeOf sorts the error of a run; empty for none.
-func causeOf(err error) Cause {
+// CauseOf sorts the error of a run, or of [EventExited]; empty for none.
+func CauseOf(err error) Cause {
 	var exit *ExitError
 	switch {
 	case err == nil:
@@ -148,14 +148,21 @@ func ofTurn(at time.Time, cause Cause, why string) *Trouble {
 func (s *Session) shown(err error) string { return s.scrub(text(err)) }
 
 func (s *Session) scrub(why string) string {
-	why = strings.TrimPrefix(why, "start agent: ")
-	if exit, ok := strings.CutPrefix(why, "run agent: it exited"); ok {
-		why = strings.TrimPrefix(exit, ": ")
-	}
+	why = Why(why)
 	if s.opts.Scrub != nil {
 		why = s.opts.Scrub(why)
 	}
 	return why
+}
+
+// Why is the text of an error of a run without what a sentence around it says, which
+// knows its [CauseOf].
+func Why(text string) string {
+	text = strings.TrimPrefix(text, "start agent: ")
+	if exit, ok := strings.CutPrefix(text, "run agent: it exited"); ok {
+		text = strings.TrimPrefix(exit, ": ")
+	}
+	return text
 }
 
 func newTrouble(kind TroubleKind, at time.Time, what, why, advice string) *Trouble {

@@ -48,11 +48,11 @@ type Update struct {
 	Aside   bool               `json:"out_of_turn,omitempty"`
 
 	message int64 // EventText: which message of the session it is a part of
-	cause   error // EventExited
+	cause   error // EventExited, EventReply
 }
 
-// Cause is what Error of EventExited tells: an *ExitError if the agent died. It is
-// nil for an update that was read from elsewhere.
+// Cause is what Error of EventExited and EventReply tells: an *ExitError if the agent
+// died. It is nil for an update that was read from elsewhere.
 func (u *Update) Cause() error { return u.cause }
 
 // Events of updates.

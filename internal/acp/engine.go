@@ -264,7 +264,7 @@ func (e *Engine) attend(p child, out io.Closer, read <-chan struct{}, emit agent
 	e.exit = &agent.ExitError{Err: e.reason(p), Stderr: p.Stderr()}
 	silent := e.closing || !e.ready
 	e.mu.Unlock()
-	e.log.Info("agent ended", logattr.PID(p.Pid()), logattr.Err(e.exit.Err))
+	e.log.Debug("agent ended", logattr.PID(p.Pid()), logattr.Err(e.exit.Err))
 	if !silent {
 		emit(agent.Exited{Err: e.exit})
 	}

@@ -70,6 +70,7 @@ type AgentSpec struct {
 	Channels []agent.Channel
 	Chat     *Chat // nil: the agent is in none
 	Asks     bool  // a person can be asked
+	Attended bool  // a person sees what happens, beside the log
 	// Authorize shows a person where to authorize us at a server.
 	Authorize func(server, url string)
 }
@@ -299,7 +300,7 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		Context:  o.code.ScopeNote,
 		Missing:  missing(spec), Scrub: o.report.clean.Summary,
 		Elsewhere: func(ctx context.Context) bool { return runsElsewhere(ctx, a.data, spec.ID) },
-		Policy:    p.Policy, Asks: spec.Asks, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
+		Policy:    p.Policy, Asks: spec.Asks, Attended: spec.Attended, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
 	})
 	if err != nil {
 		return err

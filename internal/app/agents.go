@@ -152,7 +152,7 @@ type RunningError struct {
 
 func (e *RunningError) Error() string {
 	if e.Elsewhere {
-		return fmt.Sprintf("start agent: session %q runs already, in another process; end it there first ('ossicle session stop'), or use another name", e.ID)
+		return fmt.Sprintf("start agent: session %q runs already, in another process; end it there first (in its terminal, or by 'ossicle session stop'), or use another name", e.ID)
 	}
 	return fmt.Sprintf("start agent: session %q runs already", e.ID)
 }

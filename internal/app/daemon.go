@@ -93,6 +93,9 @@ func (a *Agents) Serve(ctx context.Context, o ServeOptions) (err error) {
 		place = livePath(o.Data, o.Session)
 	}
 	if url, alive := askPlace(ctx, place); alive {
+		if o.Session != "" {
+			return &RunningError{ID: o.Session, Elsewhere: true}
+		}
 		return &RunningDaemonError{URL: url}
 	}
 	d, err := a.newDaemon(ctx, &o)

@@ -240,8 +240,13 @@ func (s *sessionAPI) prompt(r *http.Request) (any, error) {
 		return nil, r.Context().Err()
 	}
 	result, err := ticket.Wait(r.Context())
-	if err != nil {
-		return nil, err
+	switch agent.CauseOf(err) {
+	case agent.CauseUnavailable, agent.CauseExited: // its own words may say why
+		return nil, &httpserver.OutputError{Err: err, Output: one.Output().Lines}
+	default:
+		if err != nil {
+			return nil, err
+		}
 	}
 	return PromptResult{ID: ticket.ID, Run: result.Run, Text: result.Text, Suppressed: result.Suppressed, Stop: result.Stop}, nil
 }

@@ -268,7 +268,11 @@ func TestFindServer(t *testing.T) {
 		t.Errorf("servers %v", got)
 	}
 	var other *RunningDaemonError
-	if err := a.Serve(t.Context(), ServeOptions{Data: dir, Session: "mine"}); !errors.As(err, &other) || other.URL != run.url {
+	if err := a.Serve(t.Context(), ServeOptions{Data: dir}); !errors.As(err, &other) || other.URL != daemon.url {
+		t.Errorf("got %v", err)
+	}
+	var running *RunningError
+	if err := a.Serve(t.Context(), ServeOptions{Data: dir, Session: "mine"}); !errors.As(err, &running) || running.ID != "mine" || !running.Elsewhere {
 		t.Errorf("got %v", err)
 	}
 	for _, path := range []string{"/v1/sessions", "/v1/sessions/mine/stop"} {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -80,8 +81,15 @@ func lastLines(text string) (lines []string, cut bool) {
 	return lines, cut
 }
 
+// escapes are what a terminal would act on, whole, so that nothing of it stays behind
+// as noise.
+var escapes = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b[\\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b.?")
+
 // plain takes out of a line what a terminal would act on.
 func plain(line string) string {
+	if strings.IndexByte(line, 0x1b) >= 0 {
+		line = escapes.ReplaceAllString(line, "")
+	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t':

@@ -247,7 +247,7 @@ func TestRecentOutput(t *testing.T) {
 	for deadline := time.Now().Add(patience); len(a.RecentOutput("a").Lines) == 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	if got := a.RecentOutput("a"); !got.Live || len(got.Lines) == 0 || got.Lines[0] != "[31mstarting]0;title up" || got.Truncated {
+	if got := a.RecentOutput("a"); !got.Live || len(got.Lines) == 0 || got.Lines[0] != "starting up" || got.Truncated {
 		t.Errorf("got %+v", got)
 	}
 	if _, err := say(t, one, "DIE"); err == nil {
@@ -286,6 +286,7 @@ func TestLastLines(t *testing.T) {
 		"one":        {"one\n", 1, "one", "one", false},
 		"empty ones": {"a\n\nb\n\n", 3, "a", "b", false},
 		"many":       {many.String(), outputLines, "line 30", "line 79", true},
+		"colours":    {"\x1b[1;31mred\x1b[0m\n\x1b]0;title\x07say\x1b7\n", 2, "red", "say", false},
 		"one long":   {long, 1, long[:outputBytes], long[:outputBytes], true},
 		"long ones":  {strings.Repeat(strings.Repeat("x", 999)+"\n", 30), 16, strings.Repeat("x", 999), strings.Repeat("x", 999), true},
 	} {

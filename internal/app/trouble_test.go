@@ -3,12 +3,14 @@ package app
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
+	"github.com/ossicle/ossicle/internal/httpserver"
 )
 
 // rememberingAgents keep transcripts in memory: what a disk is too slow for is missing
@@ -58,6 +60,16 @@ func TestMissingAgentIsTold(t *testing.T) {
 		t.Errorf("%d %s", code, body)
 	}
 	s.troubled("a", agent.TroubleUnavailable, "no such file")
+	// What one that is there said is told to whoever has asked, once and clean.
+	code, body = s.ask(http.MethodPost, "/v1/sessions", `{"id":"b","agent":["sh","-c","printf 'no \\033[31mkey\\033[0m\\n' >&2; exit 3"],"dir":"`+dir+`"}`)
+	if code != http.StatusOK {
+		t.Fatalf("%d %s", code, body)
+	}
+	code, body = s.ask(http.MethodPost, "/v1/sessions/b/prompt", `{"text":"hello","wait":true}`)
+	p := decode[httpserver.Problem](t, []byte(body))
+	if code != http.StatusUnprocessableEntity || p.Detail != "start agent: run agent: it exited: exit status 3" || !slices.Equal(p.Output, []string{"no key"}) {
+		t.Errorf("%d %s", code, body)
+	}
 	// What does not run has no agent that could be missing, but a turn that failed.
 	if code, body := s.ask(http.MethodPost, "/v1/sessions/a/stop", ""); code != http.StatusOK {
 		t.Errorf("%d %s", code, body)

@@ -175,14 +175,20 @@ func shortened(text string) string {
 
 // report prints the error that ends the command, in the form that was asked for.
 func (e *env) report(err error) {
+	var output []string
+	advice := ""
+	if failed, ok := errors.AsType[*agentError](err); ok {
+		output, advice = failed.output, failed.advice
+	}
 	if e.json {
 		_ = writeJSON(e.Err, struct {
-			Error string `json:"error"`
-			Code  int    `json:"code"`
-		}{shortened(err.Error()), exitCode(context.Background(), err)})
+			Error  string   `json:"error"`
+			Code   int      `json:"code"`
+			Output []string `json:"output,omitempty"` // of the agent
+		}{shortened(err.Error()), exitCode(context.Background(), err), output})
 		return
 	}
-	_, _ = fmt.Fprintf(e.Err, "%s: %s\n", version.Name, shortened(err.Error()))
+	_, _ = fmt.Fprintf(e.Err, "%s: %s\n%s%s", version.Name, shortened(err.Error()), said(output), advice)
 }
 
 // terminal reports whether a person sees what is written to w.

@@ -245,7 +245,7 @@ func (c *daemonClient) sendBody(ctx context.Context, method, path string, header
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return nil, &usageError{&p}
 	case http.StatusUnprocessableEntity:
-		return nil, &agentError{&p}
+		return nil, &agentError{err: &p, output: lastOf(p.Output)}
 	}
 	return nil, &p
 }

@@ -182,7 +182,7 @@ func nextUpdate(ctx context.Context, sub *agent.Subscription) (agent.Update, err
 
 func (e *env) printReply(u agent.Update) error {
 	if u.Error != "" {
-		return &agentError{errors.New(u.Error)}
+		return &agentError{err: errors.New(u.Error)}
 	}
 	if e.json {
 		return writeJSON(e.Out, struct {

@@ -52,8 +52,13 @@ type usageError struct{ err error }
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// agentError marks what an agent did not do.
-type agentError struct{ err error }
+// agentError marks what an agent did not do. Output is the end of what it wrote to its
+// standard error, where that may say why.
+type agentError struct {
+	err    error
+	output []string
+	advice string // what to do, where the error does not say it
+}
 
 func (e *agentError) Error() string { return e.err.Error() }
 func (e *agentError) Unwrap() error { return e.err }

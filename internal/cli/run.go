@@ -148,7 +148,7 @@ func (f *runFlags) run(ctx context.Context, e *env) (err error) {
 		return &usageError{err}
 	}
 	spec.Channels = []agent.Channel{t}
-	spec.Asks = terminal(e.In)
+	spec.Asks, spec.Attended = terminal(e.In), true
 	if f.servers.oauth {
 		spec.Authorize = e.showAuthorization
 	}

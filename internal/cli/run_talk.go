@@ -25,6 +25,7 @@ type talk struct {
 	one       *app.Agent
 	shown     map[string]string // status of tool calls that were printed
 	ended     error             // how the program in a terminal ended, while none runs
+	failures  failures
 
 	ran   chan struct{} // holds one: a run has ended
 	lines chan string
@@ -39,15 +40,11 @@ func (t *talk) Name() string { return "terminal" }
 
 // Publish implements agent.Channel.
 func (t *talk) Publish(_ context.Context, r agent.Reply) error {
-	if t.env.json {
+	if t.env.json || r.Err != nil {
 		return nil // its update says so
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r.Err != nil {
-		_, err := fmt.Fprintf(t.env.Err, "the turn failed: %s\n", printable(r.Err.Error()))
-		return err
-	}
 	_, err := fmt.Fprintln(t.env.Out, printable(r.Text))
 	return err
 }
@@ -55,11 +52,18 @@ func (t *talk) Publish(_ context.Context, r agent.Reply) error {
 // run lives the session until it has nothing more to wait for, or ctx ends.
 func (t *talk) run(ctx context.Context, one *app.Agent, prompt string) error {
 	err := t.live(ctx, one, prompt)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if failed, ok := errors.AsType[*agentError](err); ok {
+		if t.env.json {
+			failed.output = lastWords(one)
+		} else if t.failures.told(err.Error()) {
+			err = &codeError{code: exitAgent, reason: err.Error(), silent: true}
+		}
+	}
 	if _, typed := one.Terminal(); !typed || ctx.Err() != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	return programEnded(err, t.ended)
 }
 
@@ -105,7 +109,7 @@ func verdict(ctx context.Context, first *agent.Ticket) error {
 		return nil
 	}
 	if _, err := first.Wait(ctx); err != nil && ctx.Err() == nil {
-		return &agentError{err}
+		return &agentError{err: err}
 	}
 	return nil
 }
@@ -284,15 +288,6 @@ func (t *talk) print(sub *agent.Subscription) {
 	}
 }
 
-// maxLastWords is how many lines of an agent that has ended a person sees.
-const maxLastWords = 10
-
-// lastWords are the last lines that an agent wrote to its standard error.
-func lastWords(one *app.Agent) string {
-	lines := one.Output().Lines
-	return strings.Join(lines[max(0, len(lines)-maxLastWords):], "\n")
-}
-
 // question keeps what a person can answer.
 func (t *talk) question(u agent.Update) {
 	t.mu.Lock()
@@ -319,6 +314,12 @@ func (t *talk) show(u *agent.Update) {
 	case agent.EventNoticeQueued:
 		_, _ = io.WriteString(t.env.Out, noticeText(u))
 	case agent.EventReply:
+		if u.Error != "" {
+			if t.failures.reply(u.Error) {
+				say("%s", t.failure(u))
+			}
+			return
+		}
 		if u.Channel != "" && u.Channel != t.Name() {
 			say("to %s: %s", u.Channel, firstLine(u.Text, 200))
 		}
@@ -328,12 +329,13 @@ func (t *talk) show(u *agent.Update) {
 		}
 	case agent.EventNoticeLost:
 		say("a notice of %s was not shown: %s", u.Name, u.Error)
+	case agent.EventStarting:
+		t.failures.begin()
 	case agent.EventStarted:
 		say("agent: %s", u.Name)
 	case agent.EventExited:
-		say("the agent exited: %s", u.Error)
-		if words := lastWords(t.one); words != "" {
-			say("its standard error ends with:\n%s", words)
+		if t.failures.exit(u.Error) {
+			say("%s", t.failure(u))
 		}
 	case agent.EventTool:
 		if t.shown[u.ID] == "" && u.Text != "" {

@@ -73,7 +73,7 @@ func (s *screen) show(ctx context.Context, one *app.Agent, term agent.Terminal, 
 				running = true
 				go s.read(term)
 			case u.Event == agent.EventExited && !running:
-				return programEnded(&agentError{errors.New(u.Error)}, u.Cause())
+				return programEnded(&agentError{err: errors.New(u.Error)}, u.Cause())
 			case u.Event == agent.EventExited:
 				return programEnded(nil, u.Cause()) // as the program itself would
 			}

@@ -282,7 +282,7 @@ func newSessionPrompt(e *env, f *daemonFlags) *cobra.Command {
 				var r app.PromptResult
 				req := app.PromptRequest{Text: args[1], From: "user", Wait: !noWait}
 				if err := c.call(cmd.Context(), http.MethodPost, sessionPath(args[0], "prompt"), req, &r); err != nil {
-					return err
+					return promptError(err)
 				}
 				switch {
 				case e.json:
@@ -297,6 +297,16 @@ func newSessionPrompt(e *env, f *daemonFlags) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait for the answer")
 	return cmd
+}
+
+// promptError says what to do about an agent that could not be started, where its
+// error does not.
+func promptError(err error) error {
+	failed, ok := errors.AsType[*agentError](err)
+	if why, start := strings.CutPrefix(err.Error(), "start agent: "); ok && start && !strings.HasPrefix(why, "it was restarted ") {
+		failed.advice = "mend that; the next prompt tries again\n"
+	}
+	return err
 }
 
 func newSessionAnswer(e *env, f *daemonFlags) *cobra.Command {

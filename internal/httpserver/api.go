@@ -58,7 +58,13 @@ func (a *API) Raw(pattern string, may func(*http.Request) error, do func(http.Re
 }
 
 // Fail answers an error.
-func (a *API) Fail(w http.ResponseWriter, err error) { WriteProblem(w, a.StatusOf(err), err.Error()) }
+func (a *API) Fail(w http.ResponseWriter, err error) {
+	p := NewProblem(a.StatusOf(err), err.Error())
+	if with, ok := errors.AsType[*OutputError](err); ok {
+		p.Output = with.Output
+	}
+	writeProblem(w, p)
+}
 
 // StatusOf is the status that an error is answered with.
 func (a *API) StatusOf(err error) int {
@@ -73,6 +79,18 @@ func (a *API) StatusOf(err error) int {
 	}
 	return http.StatusUnprocessableEntity
 }
+
+// OutputError is an error of an agent, with what it said itself.
+type OutputError struct {
+	Err    error
+	Output []string // see Problem
+}
+
+// Error implements error.
+func (e *OutputError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *OutputError) Unwrap() error { return e.Err }
 
 // StatusError is an error with the HTTP status that answers it.
 type StatusError struct {

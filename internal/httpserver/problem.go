@@ -11,6 +11,9 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"` // what to do
+	// Output is the end of what an agent that failed wrote to its standard error, in
+	// printable lines.
+	Output []string `json:"output,omitempty"`
 }
 
 // Error implements error, for a client that has read one.
@@ -25,7 +28,11 @@ func NewProblem(status int, detail string) Problem {
 // WriteProblem answers with an error in the form of RFC 9457. Detail says what is
 // wrong and what to do.
 func WriteProblem(w http.ResponseWriter, status int, detail string) {
-	b, err := json.Marshal(NewProblem(status, detail))
+	writeProblem(w, NewProblem(status, detail))
+}
+
+func writeProblem(w http.ResponseWriter, p Problem) {
+	b, err := json.Marshal(p)
 	if err != nil {
 		b = []byte("{}")
 	}
@@ -34,6 +41,6 @@ func WriteProblem(w http.ResponseWriter, status int, detail string) {
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
+	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(b, '\n'))
 }
