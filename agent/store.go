@@ -25,6 +25,11 @@ type Store interface {
 	Append(ctx context.Context, session string, entries ...Entry) error
 	// List returns entries in their order. An unknown session has none.
 	List(ctx context.Context, session string, q Query) ([]Entry, error)
+	// Tails calls each with the last n entries of every one of the sessions that has
+	// any, in their order and without Text, Input and Output, which may be large. It
+	// is one read, whose answer is never in memory as a whole; what each is given is
+	// its own. It must not call the store.
+	Tails(ctx context.Context, sessions []string, n int, each func(session string, tail []Entry)) error
 }
 
 // Query selects entries of a transcript.
@@ -281,4 +286,22 @@ func (m *MemoryStore) List(_ context.Context, session string, q Query) ([]Entry,
 		}
 	}
 	return slices.Clone(found), nil
+}
+
+// Tails implements Store.
+func (m *MemoryStore) Tails(_ context.Context, sessions []string, n int, each func(session string, tail []Entry)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range sessions {
+		s := m.sessions[id]
+		if s == nil || len(s.entries) == 0 {
+			continue
+		}
+		tail := slices.Clone(s.entries[max(0, len(s.entries)-n):])
+		for i := range tail {
+			tail[i].Text, tail[i].Input, tail[i].Output = "", nil, nil
+		}
+		each(id, tail)
+	}
+	return nil
 }

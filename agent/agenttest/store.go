@@ -86,6 +86,32 @@ func RunStore(t *testing.T, reopen bool, open func(t *testing.T) func() agent.St
 			t.Errorf("an unknown session has %v", got)
 		}
 	})
+	t.Run("TailsAreTheEndsOfMany", func(t *testing.T) {
+		store := open(t)()
+		for i := range 5 { // the sessions' entries are among each other
+			for n, id := range []string{"b", "a", "c"} {
+				e := full(at)
+				e.Title = fmt.Sprint(id, i)
+				if n < 2 || i == 0 {
+					must(t, store.Append(t.Context(), id, e))
+				}
+			}
+		}
+		must(t, store.Save(t.Context(), agent.Meta{ID: "empty", CreatedAt: at}))
+		got := map[string][]string{}
+		must(t, store.Tails(t.Context(), []string{"a", "c", "empty", "nobody", "it's"}, 2, func(id string, tail []agent.Entry) {
+			for _, e := range tail {
+				want := full(at)
+				want.Seq, want.Title, want.Text, want.Input, want.Output = e.Seq, e.Title, "", nil, nil
+				diff(t, want, e)
+				got[id] = append(got[id], fmt.Sprint(e.Seq, " ", e.Title))
+			}
+		}))
+		diff(t, map[string][]string{"a": {"4 a3", "5 a4"}, "c": {"1 c0"}}, got)
+		for _, none := range [][]string{nil, {}} {
+			must(t, store.Tails(t.Context(), none, 2, func(id string, _ []agent.Entry) { t.Errorf("%q was not asked for", id) }))
+		}
+	})
 	t.Run("RemoveTakesTheTranscriptToo", func(t *testing.T) { // N-19
 		store := open(t)()
 		must(t, store.Save(t.Context(), agent.Meta{ID: "s", CreatedAt: at}))

@@ -231,8 +231,8 @@ func OfflineAPI(ctx context.Context, c *config.Config, data string) (http.Handle
 	if data == "" {
 		data = c.Home
 	}
-	a := &Agents{config: c, Store: db.Sessions(nil), Inbox: notice.New(db.Notices(), nil), closed: true}
-	a.reports = newReports(db.Attachments(), slog.New(slog.DiscardHandler))
+	a := &Agents{config: c, Store: db.Sessions(nil), Inbox: notice.New(db.Notices(), nil), log: slog.New(slog.DiscardHandler), closed: true}
+	a.reports = newReports(db.Attachments(), a.log)
 	mux := http.NewServeMux()
 	for _, r := range newSessionAPI(a, data, "").routes() {
 		mux.Handle(r.Pattern, r.Handler)

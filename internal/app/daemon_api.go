@@ -126,27 +126,42 @@ func (s *sessionAPI) all(ctx context.Context, may func(id string) bool) ([]Sessi
 		return nil, err
 	}
 	known := map[string]bool{}
-	all := []SessionInfo{}
+	metas := []agent.Meta{}
 	for _, m := range stored {
 		known[m.ID] = true
 		if may(m.ID) {
-			all = append(all, s.info(ctx, m))
+			metas = append(metas, m)
 		}
 	}
 	for _, one := range s.agents.Running() { // whose description is not written yet
 		if id := one.Session.ID(); !known[id] && may(id) {
-			all = append(all, s.info(ctx, agent.Meta{ID: id}))
+			metas = append(metas, agent.Meta{ID: id})
 		}
 	}
-	return all, nil
+	return s.infos(ctx, metas...), nil
 }
 
-func (s *sessionAPI) info(ctx context.Context, m agent.Meta) SessionInfo {
-	one := s.agents.Agent(m.ID)
-	if one == nil {
-		return SessionInfo{Status: agent.Status{Meta: m, State: "stopped", Trouble: s.leftBehind(ctx, m.ID)}}
+func (s *sessionAPI) info(ctx context.Context, m agent.Meta) SessionInfo { return s.infos(ctx, m)[0] }
+
+func (s *sessionAPI) infos(ctx context.Context, metas ...agent.Meta) []SessionInfo {
+	all := make([]SessionInfo, len(metas))
+	var stopped []string
+	for i, m := range metas {
+		one := s.agents.Agent(m.ID)
+		if one == nil {
+			stopped = append(stopped, m.ID)
+			all[i] = SessionInfo{Status: agent.Status{Meta: m, State: "stopped"}}
+			continue
+		}
+		all[i] = SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watching: len(one.Client.Watches.List())}
 	}
-	return SessionInfo{Status: one.Session.Status(), Running: true, Engine: engineOf(one), Watching: len(one.Client.Watches.List())}
+	troubles := s.leftBehind(ctx, stopped...)
+	for i := range all {
+		if !all[i].Running {
+			all[i].Trouble = troubles[all[i].Meta.ID]
+		}
+	}
+	return all
 }
 
 func engineOf(one *Agent) string {

@@ -31,25 +31,37 @@ func missing(spec *AgentSpec) error {
 // with one, and what is said behind it is little.
 var tails = [...]int{8, 512}
 
-// leftBehind is what is wrong with a session that does not run in this process: how
-// its last turn ended, or that nobody ended it. What cannot be read is not told.
-func (s *sessionAPI) leftBehind(ctx context.Context, id string) *agent.Trouble {
-	var last *agent.LastTurn
+// leftBehind is what is wrong with sessions that do not run in this process: how the
+// last turn of each ended, or that nobody ended it. What cannot be read is not told.
+// However many they are, the store is asked once for each of tails at most.
+func (s *sessionAPI) leftBehind(ctx context.Context, ids ...string) map[string]*agent.Trouble {
+	last := map[string]*agent.LastTurn{}
 	for _, n := range tails {
-		tail, err := s.agents.Store.List(ctx, id, agent.Query{Limit: n, Last: true})
-		if err != nil {
-			s.agents.log.LogAttrs(ctx, slog.LevelWarn, "the last turn of a session cannot be read", logattr.Session(id), logattr.Err(err))
-			return nil
-		}
-		last = agent.FindLastTurn(tail)
-		if len(tail) < n || last != nil && (!last.Ended.IsZero() && last.Cause != agent.CauseCutOff || !last.Began.IsZero()) {
+		if len(ids) == 0 {
 			break
 		}
+		var more []string
+		err := s.agents.Store.Tails(ctx, ids, n, func(id string, tail []agent.Entry) {
+			turn := agent.FindLastTurn(tail)
+			last[id] = turn
+			whole := len(tail) < n || turn != nil && (!turn.Ended.IsZero() && turn.Cause != agent.CauseCutOff || !turn.Began.IsZero())
+			if !whole {
+				more = append(more, id)
+			}
+		})
+		if err != nil {
+			s.agents.log.LogAttrs(ctx, slog.LevelWarn, "the last turns of sessions cannot be read", logattr.Count(len(ids)), logattr.Err(err))
+			return nil
+		}
+		ids = more
 	}
-	if last == nil || last.Ended.IsZero() && s.elsewhere(ctx, id) {
-		return nil
+	troubles := map[string]*agent.Trouble{}
+	for id, turn := range last {
+		if turn != nil && (!turn.Ended.IsZero() || !s.elsewhere(ctx, id)) {
+			troubles[id] = turn.Trouble()
+		}
 	}
-	return last.Trouble()
+	return troubles
 }
 
 // elsewhere reports whether another process runs the session, whose turn then may
