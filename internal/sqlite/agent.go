@@ -143,8 +143,13 @@ func (s *Sessions) List(ctx context.Context, session string, q agent.Query) ([]a
 	return found, nil
 }
 
-// Tails implements agent.Store. The joins are in the order of the sessions and of
-// their entries, so that nothing is sorted.
+// tailsQuery finds the ends of transcripts. The plus keeps SQLite from finding the
+// sessions by their names: it goes through them and their entries by number, and sorts
+// nothing.
+const tailsQuery = `SELECT s.name, e.seq, e.body FROM agent_session s CROSS JOIN agent_entry e
+	WHERE +s.name IN (SELECT value FROM json_each(?)) AND e.session = s.id AND e.seq > s.last - ? ORDER BY s.id, e.seq`
+
+// Tails implements agent.Store.
 func (s *Sessions) Tails(ctx context.Context, sessions []string, n int, each func(session string, tail []agent.Entry)) error {
 	names, err := json.Marshal(sessions)
 	if err != nil {
@@ -159,25 +164,23 @@ func (s *Sessions) Tails(ctx context.Context, sessions []string, n int, each fun
 		tail = nil
 	}
 	err = s.db.read(ctx, func(t *tx) error {
-		return t.each(`SELECT s.name, e.seq, e.body FROM agent_session s CROSS JOIN agent_entry e
-			WHERE s.name IN (SELECT value FROM json_each(?)) AND e.session = s.id AND e.seq > s.last - ? ORDER BY s.id, e.seq`,
-			[]any{string(names), n}, func(scan func(...any) error) error {
-				var name, body string
-				var e agent.Entry
-				var seq int64
-				if err := scan(&name, &seq, &body); err != nil {
-					return err
-				}
-				if err := json.Unmarshal([]byte(body), &e); err != nil {
-					return fmt.Errorf("decode entry %d of session %q: %w", seq, name, err)
-				}
-				if e.Seq = seq; name != of {
-					flush()
-					of = name
-				}
-				tail = append(tail, e)
-				return nil
-			})
+		return t.each(tailsQuery, []any{string(names), n}, func(scan func(...any) error) error {
+			var name, body string
+			var e agent.Entry
+			var seq int64
+			if err := scan(&name, &seq, &body); err != nil {
+				return err
+			}
+			if err := json.Unmarshal([]byte(body), &e); err != nil {
+				return fmt.Errorf("decode entry %d of session %q: %w", seq, name, err)
+			}
+			if e.Seq = seq; name != of {
+				flush()
+				of = name
+			}
+			tail = append(tail, e)
+			return nil
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("list ends of sessions: %w", err)

@@ -226,3 +226,23 @@ func checkSums(tb testing.TB, db *DB) {
 		}
 	}
 }
+
+// The ends of many transcripts are read in their order as they are found: sorting them
+// would have all of them in memory at once.
+func TestTailsAreNotSorted(t *testing.T) {
+	t.Parallel()
+	s := sessions(t, nil)
+	var plan strings.Builder
+	err := s.db.read(t.Context(), func(tx *tx) error {
+		return tx.each("EXPLAIN QUERY PLAN "+tailsQuery, []any{`["a"]`, 8}, func(scan func(...any) error) error {
+			var id, parent, unused int
+			var detail string
+			err := scan(&id, &parent, &unused, &detail)
+			plan.WriteString(detail + "\n")
+			return err
+		})
+	})
+	if err != nil || strings.Contains(plan.String(), "ORDER BY") || !strings.Contains(plan.String(), "SEARCH e USING") {
+		t.Errorf("%v\n%s", err, plan.String())
+	}
+}
