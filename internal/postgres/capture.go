@@ -78,8 +78,10 @@ func (db *DB) Install(ctx context.Context, c Capture) (Captured, error) {
 			return err
 		}
 		done = Captured{Table: p.label(), Topic: p.Topic, Columns: p.Columns, Key: p.Key, On: p.On}
-		_, err = tx.Exec(ctx, strings.Join(p.statements(), ";\n"))
-		return err
+		if _, err := tx.Exec(ctx, strings.Join(p.statements(), ";\n")); err != nil {
+			return err
+		}
+		return prune(ctx, tx)
 	})
 	if err != nil {
 		return Captured{}, fmt.Errorf("capture table %s: %w", c.Table, err)
@@ -100,7 +102,7 @@ func InstallScript(ctx context.Context, dsn string, c Capture) (string, error) {
 func installScript(ctx context.Context, dsn string, c Capture) (script string, err error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return "", err
+		return "", unreachable(err)
 	}
 	defer hangUp(ctx, conn)
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly})
@@ -125,7 +127,12 @@ func installScript(ctx context.Context, dsn string, c Capture) (script string, e
 // Uninstall ends the capture of a table. Events and rows that wait are kept.
 // Errors: ErrNoTable, ErrNotInstalled, ErrBusy, and what the server says.
 func (db *DB) Uninstall(ctx context.Context, table string) error {
-	err := db.admin(ctx, func(tx pgx.Tx) error {
+	// Of a table that is gone nobody can say the name, so it is forgotten whatever is said.
+	err := db.admin(ctx, func(tx pgx.Tx) error { return prune(ctx, tx) })
+	if err != nil {
+		return fmt.Errorf("end the capture of table %s: %w", table, err)
+	}
+	err = db.admin(ctx, func(tx pgx.Tx) error {
 		t, err := find(ctx, tx, table)
 		if err != nil {
 			return err
@@ -200,7 +207,7 @@ func (db *DB) Captures(ctx context.Context) ([]Captured, error) {
 		err := row.Scan(&c.Table, &c.Topic, &c.Columns, &c.Key, &c.On, &enabled, &missing)
 		switch {
 		case c.Table == "":
-			c.Problem = "the table or its trigger is gone"
+			c.Problem = "the table or its trigger is gone; the next installation or uninstallation of any table forgets it"
 		case slices.ContainsFunc(enabled, func(e string) bool { return e != "A" }):
 			c.Problem = "a trigger is disabled, or not enabled for all sessions; install it again"
 		case slices.Contains(c.On, Delete) && len(enabled) < 2:
@@ -225,17 +232,32 @@ func (db *DB) admin(ctx context.Context, f func(pgx.Tx) error) error {
 		}
 		return f(tx)
 	})
-	if code(err) == "55P03" {
+	switch code(err) {
+	case "55P03":
 		return fmt.Errorf("%w: %w", ErrBusy, err)
+	case "42501":
+		return fmt.Errorf("%w; the role needs the rights of the table's owner and of the schema's, as a superuser or a member of both has them; such a one can also run what --print shows", err)
 	}
 	return err
 }
 
+// distinct returns the names without those that are there twice.
+func distinct(names []string) []string {
+	var kept []string
+	for _, name := range names {
+		if !slices.Contains(kept, name) {
+			kept = append(kept, name)
+		}
+	}
+	return kept
+}
+
 // check fills in what is not said.
 func (c *Capture) check(t table) error {
-	if c.On == nil {
+	if len(c.On) == 0 {
 		c.On = []string{Insert, Update, Delete}
 	}
+	c.On, c.Columns = distinct(c.On), distinct(c.Columns)
 	for _, on := range c.On {
 		if on != Insert && on != Update && on != Delete {
 			return &feed.InvalidError{Field: "change", Reason: fmt.Sprintf("%q is none of insert, update, delete", on)}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -15,10 +16,11 @@ import (
 	"github.com/ossicle/ossicle/feed"
 )
 
-// Names of the triggers.
+// Names of the triggers, before the number of the capture: a partition has those of
+// its table besides its own.
 const (
-	triggerRow      = "ossicle_capture"
-	triggerTruncate = "ossicle_capture_truncate"
+	triggerRow      = "ossicle_capture_"
+	triggerTruncate = "ossicle_capture_truncate_"
 )
 
 // table is one of the database's, as the catalogue knows it.
@@ -197,7 +199,8 @@ func (p *planned) statements() []string {
 }
 
 // trigger is enabled for changes that a replication applies, too.
-func (p *planned) trigger(name, on, each, function string) []string {
+func (p *planned) trigger(kind, on, each, function string) []string {
+	name := kind + strconv.FormatInt(p.id, 10)
 	return []string{
 		fmt.Sprintf("CREATE TRIGGER %s AFTER %s ON %s FOR EACH %s EXECUTE FUNCTION %s", name, on, p.name(), each, function),
 		fmt.Sprintf("ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", p.name(), name),

@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,33 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
+// F-7: a partition may be captured besides its table, in whatever order, and a table
+// that is captured can become a partition of another.
+func TestAPartitionIsCapturedBesides(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fresh(t), nil)
+	r.exec(`CREATE TABLE m (id int, part int) PARTITION BY LIST (part); CREATE TABLE m1 PARTITION OF m FOR VALUES IN (1); CREATE TABLE m2 PARTITION OF m FOR VALUES IN (2); CREATE TABLE m3 (id int, part int)`)
+	for _, table := range []string{"m1", "m", "m2", "m3"} {
+		r.install(Capture{Table: table, Columns: []string{"id"}})
+	}
+	r.exec(`ALTER TABLE m ATTACH PARTITION m3 FOR VALUES IN (3); INSERT INTO m VALUES (1, 1), (2, 2), (3, 3)`)
+	r.drain()
+	got := map[string]int{}
+	for _, e := range r.events() {
+		got[e.Topic]++
+	}
+	if diff := cmp.Diff(map[string]int{"m": 3, "m1": 1, "m2": 1, "m3": 1}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := r.db.Uninstall(t.Context(), "m2"); err != nil {
+		t.Error(err)
+	}
+	captures, err := r.db.Captures(t.Context())
+	if err != nil || len(captures) != 3 || slices.ContainsFunc(captures, func(c Captured) bool { return c.Problem != "" }) {
+		t.Errorf("%+v, %v", captures, err)
+	}
+}
+
 // F-7: only the changes that are asked for; a second installation replaces the
 // first; uninstalling keeps what waits and leaves nothing behind.
 func TestInstallAgainAndUninstall(t *testing.T) {
@@ -137,7 +165,7 @@ func TestInstallAgainAndUninstall(t *testing.T) {
 	if lag, err := r.db.Outbox(nil).Lag(t.Context()); err != nil || lag.Rows != 1 || lag.Age <= 0 {
 		t.Errorf("lag %+v, %v", lag, err) // F-31
 	}
-	r.exec(`ALTER TABLE incidents DISABLE TRIGGER ossicle_capture`)
+	r.exec(`ALTER TABLE incidents DISABLE TRIGGER ossicle_capture_1`)
 	captures, err := r.db.Captures(t.Context())
 	if err != nil || len(captures) != 1 || !strings.Contains(captures[0].Problem, "disabled") {
 		t.Errorf("%+v, %v", captures, err)
@@ -164,6 +192,17 @@ func TestInstallAgainAndUninstall(t *testing.T) {
 	r.exec(`DROP TABLE incidents`)
 	if captures, err := r.db.Captures(t.Context()); err != nil || len(captures) != 1 || captures[0].Table != "" || captures[0].Problem == "" {
 		t.Errorf("%+v, %v", captures, err)
+	}
+	if err := r.db.Uninstall(t.Context(), "incidents"); !errors.Is(err, ErrNoTable) {
+		t.Errorf("a table that is gone: %v", err)
+	}
+	if captures, err := r.db.Captures(t.Context()); err != nil || len(captures) != 0 {
+		t.Errorf("what is gone is not forgotten: %+v, %v", captures, err)
+	}
+	r.exec(`CREATE TABLE incidents (id int, status text)`)
+	twice := Capture{Table: "incidents", Columns: []string{"id", "status", "id"}, On: []string{Update, Insert, Update}}
+	if got := r.install(twice); !slices.Equal(got.Columns, []string{"id", "status"}) || !slices.Equal(got.On, []string{Update, Insert}) {
+		t.Errorf("names that are given twice: %+v", got)
 	}
 	if err := r.db.Remove(t.Context()); err != nil {
 		t.Error(err)

@@ -49,7 +49,9 @@ func migrate(ctx context.Context, config *pgx.ConnConfig) (err error) {
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil {
+	if _, err := p.Up(ctx); code(err) == "42501" {
+		return fmt.Errorf("migrate: %w; the schema ossicle belongs to another role: connect as that one, or as a member of it", err)
+	} else if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	current, target, err := p.GetVersions(ctx)
