@@ -125,7 +125,7 @@ func OpenPostgres(ctx context.Context, c *config.Config, o *FeedOptions) (*postg
 	}
 	db, err := openPostgres(ctx, &opts)
 	if err != nil {
-		return nil, fmt.Errorf("open %w", noLog(err))
+		return nil, noLog(err)
 	}
 	return db, nil
 }

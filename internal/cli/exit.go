@@ -7,6 +7,7 @@ import (
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/mcpclient"
+	"github.com/ossicle/ossicle/internal/postgres"
 	"github.com/ossicle/ossicle/listen"
 	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
@@ -128,6 +129,6 @@ func unreachable(err error) bool {
 		restart *mcpclient.RestartError
 		ended   *listen.EndError
 	)
-	return errors.As(err, &connect) || errors.As(err, &lost) || errors.As(err, &restart) ||
+	return errors.Is(err, postgres.ErrUnreachable) || errors.As(err, &connect) || errors.As(err, &lost) || errors.As(err, &restart) ||
 		errors.As(err, &ended) && ended.Reason == listen.EndLost
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/postgres"
 )
@@ -46,7 +47,7 @@ func (f *storeFlags) withPostgres(ctx context.Context, e *env, looks bool, do fu
 
 // pgError marks what the person can mend on the command line.
 func pgError(err error) error {
-	if errors.Is(err, postgres.ErrNoTable) || errors.Is(err, postgres.ErrNotInstalled) {
+	if errors.Is(err, postgres.ErrNoTable) || errors.Is(err, postgres.ErrNotInstalled) || errors.As(err, new(*feed.InvalidError)) {
 		return &usageError{err}
 	}
 	return err
@@ -127,24 +128,37 @@ log and the tokens, which are the schema "ossicle".`,
 			if (table == "") != all {
 				return &usageError{errors.New("give --table, or --all")}
 			}
-			return f.withPostgres(cmd.Context(), e, false, func(db *postgres.DB) error {
-				if all {
-					if err := db.Remove(cmd.Context()); err != nil {
-						return err
-					}
-					return e.printUninstalled("the log and all captures")
-				}
-				if err := db.Uninstall(cmd.Context(), table); err != nil {
-					return err
-				}
-				return e.printUninstalled(table)
-			})
+			// Where there is nothing, nothing is made; what is of an older version is
+			// brought up to date.
+			end := func(db *postgres.DB) error { return e.uninstall(cmd.Context(), db, table) }
+			err := f.withPostgres(cmd.Context(), e, true, end)
+			if errors.Is(err, postgres.ErrOlder) {
+				err = f.withPostgres(cmd.Context(), e, false, end)
+			}
+			if errors.Is(err, app.ErrNoLog) {
+				return &usageError{fmt.Errorf("nothing is captured: %w", err)}
+			}
+			return err
 		},
 	}
 	f.register(cmd.Flags())
 	cmd.Flags().StringVar(&table, "table", "", "the table, with its schema where there is need")
 	cmd.Flags().BoolVar(&all, "all", false, "everything, the log with its events included")
 	return cmd
+}
+
+// uninstall ends the capture of a table, or without one removes everything.
+func (e *env) uninstall(ctx context.Context, db *postgres.DB, table string) error {
+	if table == "" {
+		if err := db.Remove(ctx); err != nil {
+			return err
+		}
+		return e.printUninstalled("the log and all captures")
+	}
+	if err := db.Uninstall(ctx, table); err != nil {
+		return err
+	}
+	return e.printUninstalled(table)
 }
 
 func (e *env) printUninstalled(what string) error {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -92,6 +93,8 @@ var (
 	// ErrNoSchema says that there is nothing of ours in the database, and is to be
 	// nothing.
 	ErrNoSchema = errors.New("the database has no schema ossicle")
+	// ErrUnreachable says that no connection to the server came about.
+	ErrUnreachable = errors.New("the server cannot be reached")
 	// ErrUnfit says that a server cannot do what is needed.
 	ErrUnfit = errors.New("the database does not fit")
 	// ErrDeaf says that LISTEN works and no notification ever comes: there is a
@@ -115,14 +118,23 @@ type DB struct {
 
 // Open connects, finds out whether notifications arrive, and brings the schema
 // "ossicle" up to date, which several processes may do at once. Errors:
-// ErrDeaf, ErrNewer, ErrUnfit, with Options.Existing ErrNoSchema and ErrOlder, and what
+// ErrUnreachable, ErrDeaf, ErrNewer, ErrUnfit, with Options.Existing ErrNoSchema and ErrOlder, and what
 // the server says.
 func Open(ctx context.Context, dsn string, o *Options) (*DB, error) {
 	db, err := open(ctx, dsn, o.orDefaults())
 	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
+		return nil, fmt.Errorf("open database: %w", unreachable(err))
 	}
 	return db, nil
+}
+
+// unreachable marks an error of the network; a server that refuses the role has been
+// reached.
+func unreachable(err error) error {
+	if errors.As(err, new(*pgconn.ConnectError)) && code(err) == "" {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return err
 }
 
 func open(ctx context.Context, dsn string, o Options) (*DB, error) {
