@@ -9,7 +9,10 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -61,6 +64,9 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 	if err := feed.CheckTopic(topic); err != nil {
 		return &usageError{fmt.Errorf("topic %.80q: %w", topic, err)}
 	}
+	if err := f.check(); err != nil {
+		return &usageError{err}
+	}
 	client, err := f.daemon.client(ctx, e)
 	if err != nil {
 		return err
@@ -91,6 +97,20 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 	}
 	defer func() { _ = answer.Close() }()
 	return errors.Join(e.printReceipts(answer), bad())
+}
+
+// check refuses what would arrive as something else: JSON mends broken UTF-8, and a
+// header has no blanks around its value.
+func (f *publishFlags) check() error {
+	for _, flag := range [][2]string{{"--type", f.kind}, {"--key", f.key}, {"--idempotency-key", f.idempotency}} {
+		if !utf8.ValidString(flag[1]) {
+			return fmt.Errorf("%s %.80q: it is no UTF-8", flag[0], flag[1])
+		}
+	}
+	if k := f.idempotency; strings.TrimSpace(k) != k || strings.ContainsFunc(k, unicode.IsControl) {
+		return fmt.Errorf("--idempotency-key %.80q: control characters, and blanks around it, are not allowed", k)
+	}
+	return nil
 }
 
 // event is the line of one event.

@@ -291,7 +291,7 @@ func readCursor(path string) (string, error) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("read cursor: %w", err)
+		return "", &usageError{fmt.Errorf("read cursor: %w", err)}
 	}
 	id := strings.TrimSuffix(string(text), "\n")
 	if id == "" || len(id) > sse.MaxID || strings.ContainsAny(id, "\x00\r\n") {
