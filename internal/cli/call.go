@@ -24,8 +24,9 @@ func newCall(e *env) *cobra.Command {
 		Long: `Call a tool of the servers. KEY=VALUE gives a string where the tool wants a
 string, else the JSON that VALUE is, else a string; KEY:=JSON gives exactly that
 JSON. SERVER/TOOL names a tool that several servers have.`,
-		Example: `  ossicle call memo_set key=todo value=tea --mcp-http http://127.0.0.1:7718/mcp`,
-		Args:    usage(cobra.MinimumNArgs(1)),
+		Example: `  ossicle call memo_set key=todo value=tea --mcp-http http://127.0.0.1:7718/mcp
+  ossicle call memo_get key=todo --mcp-stdio 'ossicle memo --data notes.json'`,
+		Args: usage(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return servers.withClient(cmd.Context(), e, app.ClientOptions{}, nil, func(client *app.Client) error {
 				return e.call(cmd.Context(), client, args[0], args[1:])

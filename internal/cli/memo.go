@@ -19,8 +19,8 @@ func newMemo(e *env) *cobra.Command {
 		Long: `Serve a small JSON object as the MCP resource memo://notes, and the tools
 memo_set, memo_get and memo_delete. It is the reference of a server that can be
 watched, and a notebook that several agents can share.`,
-		Example: `  ossicle memo                          # over stdio
-  ossicle memo --http 127.0.0.1:7718    # over HTTP`,
+		Example: `  ossicle memo                                    # over stdio
+  ossicle memo --http 127.0.0.1:7718 --no-auth    # over HTTP, for whoever is on this machine`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := e.load(); err != nil {

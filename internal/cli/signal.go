@@ -179,7 +179,11 @@ lead.critic), or to all (*). A delegate or urgent signal may wake its recipient.
 		if e.json {
 			return writeJSON(e.Out, r)
 		}
-		if _, err := fmt.Fprintf(e.Out, "%s sent to %s (sequence %d)\n", r.ID, strings.Join(r.Recipients, ", "), r.Sequence); err != nil || len(r.Recipients) > 0 {
+		to := "nobody yet"
+		if len(r.Recipients) > 0 {
+			to = strings.Join(r.Recipients, ", ")
+		}
+		if _, err := fmt.Fprintf(e.Out, "%s sent to %s (sequence %d)\n", r.ID, to, r.Sequence); err != nil || len(r.Recipients) > 0 {
 			return err
 		}
 		_, err = fmt.Fprintln(e.Err, mcpserver.UnheardNote(&r))
