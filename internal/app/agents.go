@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/bell"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/sqlite"
 	"github.com/ossicle/ossicle/internal/teardown"
@@ -44,8 +45,8 @@ type Agents struct {
 	log      *slog.Logger
 	endpoint *Endpoint
 	reports  *reports
-	shim     []string // command of a relay for servers that are commands; nil: none
-	lives    bells    // sessions that have started here, ended, or were removed
+	shim     []string  // command of a relay for servers that are commands; nil: none
+	lives    bell.Bell // sessions that have started here, ended, or were removed
 	down     teardown.Stack
 
 	mu     sync.Mutex
@@ -192,7 +193,7 @@ func (a *Agents) reserve(id string) error {
 
 // install makes an agent known that has started, and frees its id otherwise.
 func (a *Agents) install(id string, started *Agent) error {
-	defer a.lives.ring(id)
+	defer a.lives.Ring(id)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.making, id)
@@ -207,7 +208,7 @@ func (a *Agents) install(id string, started *Agent) error {
 }
 
 func (a *Agents) remove(gone *Agent) {
-	defer a.lives.ring(gone.Session.ID())
+	defer a.lives.Ring(gone.Session.ID())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.live[gone.Session.ID()] == gone {

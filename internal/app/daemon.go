@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/access"
+	"github.com/ossicle/ossicle/internal/atomicfile"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/feedserver"
 	"github.com/ossicle/ossicle/internal/httpserver"
@@ -29,7 +30,6 @@ import (
 
 // Files of a process that serves sessions, in its data directory.
 const (
-	newPrefix  = ".new."       // begins the name of a file that is not whole yet
 	daemonFile = "daemon.json" // of ossicle serve
 	liveDir    = "live"        // one file for each ossicle run
 	// TokenName is the file with the token of all of them.
@@ -255,7 +255,7 @@ type place struct {
 
 // writePlace says where a process serves.
 func writePlace(path, url string) error {
-	if err := writeFile(path, place{URL: url, PID: os.Getpid()}); err != nil {
+	if err := atomicfile.WriteJSON(path, place{URL: url, PID: os.Getpid()}); err != nil {
 		return fmt.Errorf("say where sessions are served: %w", err)
 	}
 	return nil
@@ -280,30 +280,6 @@ func removePlace(path, url string) {
 	if text, err := os.ReadFile(path); err == nil && json.Unmarshal(text, &p) == nil && p.URL == url {
 		_ = os.Remove(path)
 	}
-}
-
-// writeFile writes a file of JSON for us alone. It appears as a whole.
-func writeFile(path string, v any) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), newPrefix+"*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 // askPlace reads the file and asks the process whether it is there: the file of

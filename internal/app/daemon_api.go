@@ -344,7 +344,7 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 		errs = append(errs, err)
 	}
 	_ = filelock.Remove(sessionLockPath(s.data, id)) // whoever holds it is about to begin it anew
-	s.agents.lives.ring(id)
+	s.agents.lives.Ring(id)
 	return map[string]bool{"removed": true}, errors.Join(errs...)
 }
 

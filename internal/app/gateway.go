@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/bell"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/gateway"
@@ -92,7 +93,7 @@ type WorkerGateway struct {
 	o      GatewayOptions
 	log    *slog.Logger
 
-	changed bells // sandboxes are other than they were
+	changed bell.Bell // sandboxes are other than they were
 
 	owner     string
 	dir       string // of this process: the socket, and the drivers' files
@@ -461,7 +462,7 @@ func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*w
 		return nil, err
 	}
 	defer g.leave()
-	defer g.changed.ring("")
+	defer g.changed.Ring("")
 	d, err := g.driver(ctx, &p)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/atomicfile"
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/logattr"
 )
@@ -132,7 +133,7 @@ func (w *workerTokens) renew(now time.Time) error {
 	keys := append([]signingKey{{ID: k.ID, Created: now.UTC(), Seed: k.Private.Seed()}}, w.keys...)
 	keys = keys[:min(len(keys), maxKeys)]
 	if w.path != "" {
-		if err := writeFile(w.path, keyFile{keys}); err != nil {
+		if err := atomicfile.WriteJSON(w.path, keyFile{keys}); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/atomicfile"
 	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/logattr"
 )
@@ -42,7 +43,7 @@ func sweepLeftovers(ctx context.Context, data string, known func(session string)
 				continue
 			}
 			session, state := strings.CutSuffix(e.Name(), ".json")
-			left := strings.HasPrefix(e.Name(), newPrefix) && age >= unfinishedAge
+			left := strings.HasPrefix(e.Name(), atomicfile.Prefix) && age >= unfinishedAge
 			switch {
 			case left || dir == "" || !state || age < leftoverAge:
 			case dir == liveDir:

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/ossicle/ossicle/feed"
+	"github.com/ossicle/ossicle/internal/atomicfile"
 )
 
 // placesFile bounds the file with the places of listeners, in bytes.
@@ -57,7 +58,7 @@ func (p *positions) put(pattern string, at feed.Position) error {
 		return nil
 	}
 	p.at[pattern] = at.String()
-	if err := writeFile(p.path, p.at); err != nil {
+	if err := atomicfile.WriteJSON(p.path, p.at); err != nil {
 		return fmt.Errorf("keep places of listeners: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/feed/feedtest"
+	"github.com/ossicle/ossicle/internal/atomicfile"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/notice/noticetest"
 )
@@ -147,7 +148,7 @@ func TestListenGoesOn(t *testing.T) {
 		e.expect("Since your last message: 1 x up.", "Since your last message: 2 x up.")
 		e.stop()
 		// The second notice is in the inbox, its place was not kept, and there is more.
-		if err := writeFile(e.path, before.at); err != nil {
+		if err := atomicfile.WriteJSON(e.path, before.at); err != nil {
 			t.Fatal(err)
 		}
 		e.publish("a", 5)

@@ -19,7 +19,7 @@ func (g *WorkerGateway) observe(o worker.Observation) {
 	if g.o.Observe != nil {
 		g.o.Observe(o)
 	}
-	g.changed.ring("")
+	g.changed.Ring("")
 }
 
 // sandboxesTopic is the list of the sandboxes that are not over, and how they end.
@@ -47,7 +47,7 @@ func (t *sandboxesTopic) run(ctx context.Context) {
 	defer t.work.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer t.g.changed.listen(func(string) { t.ring() })()
+	defer t.g.changed.Listen(func(string) { t.ring() })()
 	t.attend(ctx, nil, t.flush)
 }
 

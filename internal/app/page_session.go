@@ -87,7 +87,7 @@ func (t *sessionTopic) mark(f func(*marks)) {
 func (t *sessionTopic) run(ctx context.Context) {
 	defer close(t.over)
 	defer t.timer.Stop()
-	defer t.p.agents.lives.listen(func(id string) {
+	defer t.p.agents.lives.Listen(func(id string) {
 		if id == t.id {
 			t.mark(func(m *marks) { m.life = true })
 		}

@@ -46,7 +46,7 @@ func (t *sessionsTopic) run(ctx context.Context) {
 	defer t.work.Wait()
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
-	defer t.p.agents.lives.listen(t.mark)()
+	defer t.p.agents.lives.Listen(t.mark)()
 	t.attend(ctx, func(context.Context) { t.follow(follow) }, func(ctx context.Context) {
 		t.follow(follow)
 		t.flush(ctx)

@@ -23,7 +23,7 @@ var layers = []struct {
 	siblings bool
 	packages []string
 }{
-	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "internal/filelock", "internal/teardown", "sse", "attach"}},
+	{"roots", false, []string{"internal/logattr", "internal/version", "internal/jsonx", "internal/atomicfile", "internal/bell", "internal/filelock", "internal/teardown", "sse", "attach"}},
 	{"ground", false, []string{"listen", "internal/access", "internal/ledger", "internal/observe", "internal/python", "internal/process", "internal/supervise"}},
 	{"rooms", false, []string{"agent", "feed", "mailbox", "notice", "watch", "worker", "worker/tools"}},
 	{"technologies", false, []string{
