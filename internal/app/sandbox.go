@@ -32,12 +32,6 @@ type SandboxOptions struct {
 	Stdout, Stderr io.Writer
 }
 
-// WorkerOptions configure the process in a sandbox. The zero value is usable.
-type WorkerOptions struct {
-	Logger *slog.Logger // nil discards
-	Output int          // bytes that are kept of a command's output; zero is the tool's default
-}
-
 // SandboxResult is how a command in a sandbox ended, and its sandbox.
 type SandboxResult struct {
 	// Exit is the command's exit code; nil if it was ended by a signal or by us.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/sandbox"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -37,7 +37,7 @@ gateway fell silent, 77 token or session refused, 78 version or configuration.`,
 			if e.verbose {
 				level = "debug"
 			}
-			exit := app.RunWorker(cmd.Context(), e.getenv, app.WorkerOptions{
+			exit := sandbox.RunWorker(cmd.Context(), e.getenv, &sandbox.WorkerOptions{
 				Logger: e.logger(config.Log{Level: level, Format: e.logFormat}), Output: output,
 			})
 			if exit.Code == worker.ExitReleased {

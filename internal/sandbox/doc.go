@@ -5,7 +5,8 @@
 // network, a workspace of a bounded size in memory, and the gateway's Unix socket
 // as the only way out; each of its commands is in a second such sandbox. With
 // Landlock the worker is not confined, and each command is in a domain of its
-// own. [ShellOptions] is how the worker of either runs its commands.
+// own. [RunWorker] is the worker of either, and [ShellOptions] how it runs its
+// commands.
 //
 // What the machine offers is tried when the driver is made, and a driver that
 // cannot keep a sandbox is an error: running without one takes an explicit

@@ -163,3 +163,9 @@ func (p Probe) String() string {
 	}
 	return fmt.Sprintf("%s; memory bounded by %s, processes by %s", p.Tier, or(p.Memory), or(p.Processes))
 }
+
+// WorkerOptions configure the process in a sandbox. The zero value is usable.
+type WorkerOptions struct {
+	Logger *slog.Logger // nil discards
+	Output int          // bytes that are kept of a command's output; zero is the tool's default
+}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package app
+package sandbox
 
 import (
 	"context"
@@ -9,6 +9,6 @@ import (
 )
 
 // RunWorker needs Linux.
-func RunWorker(context.Context, func(string) (string, bool), WorkerOptions) worker.Exit {
+func RunWorker(context.Context, func(string) (string, bool), *WorkerOptions) worker.Exit {
 	return worker.Exit{Code: worker.ExitConfig, Reason: "workers need Linux"}
 }

@@ -1,6 +1,4 @@
-//go:build linux
-
-package app
+package sandbox
 
 import (
 	"context"
@@ -9,7 +7,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ossicle/ossicle/internal/sandbox"
 	"github.com/ossicle/ossicle/internal/version"
 	"github.com/ossicle/ossicle/worker"
 	"github.com/ossicle/ossicle/worker/tools"
@@ -21,24 +18,27 @@ const outputs = "out"
 // RunWorker is the process in a sandbox: it reads its environment through lookup,
 // dials the gateway and serves exec and file until it is released or ctx ends.
 // The code of what it returns is the process's exit code.
-func RunWorker(ctx context.Context, lookup func(string) (string, bool), o WorkerOptions) worker.Exit {
+func RunWorker(ctx context.Context, lookup func(string) (string, bool), o *WorkerOptions) worker.Exit {
+	if o == nil {
+		o = &WorkerOptions{}
+	}
 	env, err := worker.ReadEnvironment(lookup)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}
-	dir, tier := worker.DefaultWorkspace, sandbox.Plain
-	if v, ok := lookup(sandbox.EnvWorkspace); ok && v != "" {
+	dir, tier := worker.DefaultWorkspace, Plain
+	if v, ok := lookup(EnvWorkspace); ok && v != "" {
 		dir = v
 	}
-	if v, ok := lookup(sandbox.EnvTier); ok && v != "" {
-		tier = sandbox.Tier(v)
+	if v, ok := lookup(EnvTier); ok && v != "" {
+		tier = Tier(v)
 	}
 	temp, _ := lookup("TMPDIR")
-	limits, err := sandbox.ReadLimits(lookup)
+	limits, err := ReadLimits(lookup)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}
-	commands, err := sandbox.ShellOptions(tier, dir, temp, limits)
+	commands, err := ShellOptions(tier, dir, temp, limits)
 	if err != nil {
 		return worker.Exit{Code: worker.ExitConfig, Reason: err.Error()}
 	}
