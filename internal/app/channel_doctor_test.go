@@ -116,7 +116,7 @@ func TestDialDoctorHarmsNobody(t *testing.T) {
 	t.Parallel()
 	g, fake := testGateway(t, t.TempDir(), nil)
 	look := func(id string) (string, bool, string) {
-		token, err := g.tokens.current().Issue(id, worker.Light().TokenLife())
+		token, err := g.tokens.Tokens().Issue(id, worker.Light().TokenLife())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestDialDoctorHarmsNobody(t *testing.T) {
 		t.Errorf("the session was disturbed: %+v, %v", running.Record(), err)
 	}
 	p, _ := g.config.Sandbox("slow")
-	sb, err := g.gateway.Open(t.Context(), g.tokens.current(), "two", "unix://"+g.socket, p.Profile)
+	sb, err := g.gateway.Open(t.Context(), g.tokens.Tokens(), "two", "unix://"+g.socket, p.Profile)
 	if err != nil {
 		t.Fatal(err)
 	}

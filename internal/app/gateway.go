@@ -101,7 +101,7 @@ type WorkerGateway struct {
 	store     worker.Store
 	audit     worker.AuditStore
 	trail     *worker.AuditTrail
-	tokens    *workerTokens
+	tokens    *gateway.Keyring
 	host      *worker.Host
 	artifacts *gateway.Dir
 	gateway   *gateway.Gateway
@@ -262,7 +262,7 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 	if g.tokens, err = g.openTokens(); err != nil {
 		return err
 	}
-	g.down.Push("keys", time.Second, func(context.Context) error { g.tokens.close(); return nil })
+	g.down.Push("keys", time.Second, func(context.Context) error { g.tokens.Close(); return nil })
 	g.openTrail(ctx)
 	if g.store = g.o.Store; g.store == nil {
 		g.store = &worker.Memory{}
@@ -272,7 +272,7 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 	})
 	g.down.Push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
 	if g.o.Shared && g.config.Gateway.KeyFile != "" {
-		g.calls = gateway.NewCalls(g.host, g.store, g.tokens.current(), &gateway.CallsOptions{Logger: g.log})
+		g.calls = gateway.NewCalls(g.host, g.store, g.tokens.Tokens(), &gateway.CallsOptions{Logger: g.log})
 		g.down.Push("calls", hostBudget, func(context.Context) error { g.calls.Close(); return nil })
 	}
 	g.gateway = gateway.New(g.host, g.tokens, g.artifacts, &gateway.Options{Logger: g.log})
@@ -316,10 +316,10 @@ func (g *WorkerGateway) ownName() (string, error) {
 	return fresh, nil
 }
 
-func (g *WorkerGateway) openTokens() (*workerTokens, error) {
+func (g *WorkerGateway) openTokens() (*gateway.Keyring, error) {
 	c := &g.config.Gateway
-	path, own := c.KeyFile, c.KeyFile == ""
-	if own && g.o.Data != "" {
+	path, shared := c.KeyFile, c.KeyFile != ""
+	if !shared && g.o.Data != "" {
 		path = filepath.Join(g.o.Data, gatewayDir, "keys.json")
 	}
 	life := time.Duration(0)
@@ -328,9 +328,9 @@ func (g *WorkerGateway) openTokens() (*workerTokens, error) {
 		life = max(life, s.TokenLife())
 	}
 	if g.o.Data == "" { // no other process, so nobody's tokens but ours
-		path, own = "", true
+		path, shared = "", false
 	}
-	return openWorkerTokens(path, own, cmp.Or(c.Rotate, DefaultKeyAge), life, g.log)
+	return gateway.OpenKeyring(path, &gateway.KeyringOptions{Shared: shared, Age: c.Rotate, Life: life, Logger: g.log})
 }
 
 // serve listens for workers.
@@ -467,7 +467,7 @@ func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*w
 	if err != nil {
 		return nil, err
 	}
-	sb, err := g.gateway.Open(ctx, g.tokens.current(), id, d.control, p.Profile)
+	sb, err := g.gateway.Open(ctx, g.tokens.Tokens(), id, d.control, p.Profile)
 	switch {
 	case errors.Is(err, worker.ErrConflict):
 		return nil, &SandboxExistsError{id}

@@ -278,8 +278,12 @@ func TestGatewayAfterDeath(t *testing.T) {
 	if info, err := next.Show(t.Context(), "done"); err != nil || info.State != worker.StateReleased {
 		t.Errorf("%+v, %v", info, err)
 	}
-	if next.owner != g.owner || next.tokens.keys[0].ID != g.tokens.keys[0].ID {
-		t.Error("the next process is another host, or has other keys")
+	token, err := g.tokens.Tokens().Issue("done", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := next.tokens.Authenticate(t.Context(), token); err != nil || id != "done" || next.owner != g.owner {
+		t.Errorf("the next process is another host, or has other keys: %q, %v", id, err)
 	}
 	if list, err := next.List(t.Context(), false); err != nil || len(list) != 0 {
 		t.Errorf("live: %+v, %v", list, err)
@@ -343,7 +347,7 @@ func TestWorkersComeInAtTheAPI(t *testing.T) {
 	g, fake := testGateway(t, dir, nil)
 	s := serveWith(t, testAgents(t, dir), dir, g)
 	p, _ := g.config.Sandbox("slow")
-	sb, err := g.gateway.Open(t.Context(), g.tokens.current(), "far", strings.Replace(s.url, "http", "ws", 1)+worker.DialPath, p.Profile)
+	sb, err := g.gateway.Open(t.Context(), g.tokens.Tokens(), "far", strings.Replace(s.url, "http", "ws", 1)+worker.DialPath, p.Profile)
 	if err != nil {
 		t.Fatal(err)
 	}

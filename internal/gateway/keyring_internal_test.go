@@ -1,7 +1,6 @@
-package app
+package gateway
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,11 +9,9 @@ import (
 	"time"
 )
 
-var discard = slog.New(slog.DiscardHandler)
-
-func mustOpenTokens(t *testing.T, path string, own bool, age time.Duration) *workerTokens {
+func mustOpenKeyring(t *testing.T, path string, own bool, age time.Duration) *Keyring {
 	t.Helper()
-	w, err := openWorkerTokens(path, own, age, time.Hour, discard)
+	w, err := OpenKeyring(path, &KeyringOptions{Shared: !own, Age: age, Life: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,21 +24,21 @@ func TestWorkerKeysRotate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
 	synctest.Test(t, func(t *testing.T) {
-		w := mustOpenTokens(t, path, true, 24*time.Hour)
+		w := mustOpenKeyring(t, path, true, 24*time.Hour)
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info, err)
 		}
-		first, err := w.current().Issue("s1", time.Hour)
+		first, err := w.Tokens().Issue("s1", time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.close()
-		w = mustOpenTokens(t, path, true, 24*time.Hour)
+		w.Close()
+		w = mustOpenKeyring(t, path, true, 24*time.Hour)
 		if id, err := w.Authenticate(t.Context(), first); err != nil || id != "s1" {
 			t.Errorf("after a restart: %q, %v", id, err)
 		}
 		time.Sleep(24*time.Hour - time.Minute)
-		old, err := w.current().Issue("s2", 90*time.Minute)
+		old, err := w.Tokens().Issue("s2", 90*time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +50,7 @@ func TestWorkerKeysRotate(t *testing.T) {
 		if _, err := w.Authenticate(t.Context(), old); err != nil {
 			t.Errorf("a token of the key before: %v", err)
 		}
-		fresh, err := w.current().Issue("s3", 48*time.Hour)
+		fresh, err := w.Tokens().Issue("s3", 48*time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,13 +65,13 @@ func TestWorkerKeysRotate(t *testing.T) {
 		if _, err := w.Authenticate(t.Context(), fresh); err != nil {
 			t.Errorf("%v", err)
 		}
-		w.close()
+		w.Close()
 		time.Sleep(48 * time.Hour)
 		synctest.Wait()
-		if again := mustOpenTokens(t, path, true, 24*time.Hour); again.keys[0].ID == w.keys[0].ID {
+		if again := mustOpenKeyring(t, path, true, 24*time.Hour); again.keys[0].ID == w.keys[0].ID {
 			t.Error("a key that is due is not replaced at the start")
 		} else {
-			again.close()
+			again.Close()
 		}
 	})
 }
@@ -83,11 +80,11 @@ func TestWorkerKeysRotate(t *testing.T) {
 // configuration says.
 func TestKeysOutliveTokens(t *testing.T) {
 	t.Parallel()
-	w, err := openWorkerTokens("", true, time.Hour, 30*time.Hour, discard)
+	w, err := OpenKeyring("", &KeyringOptions{Age: time.Hour, Life: 30 * time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.close()
+	defer w.Close()
 	if w.age != 30*time.Hour {
 		t.Errorf("rotated after %s", w.age)
 	}
@@ -98,8 +95,8 @@ func TestKeysOutliveTokens(t *testing.T) {
 func TestSharedKeys(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
-	one := mustOpenTokens(t, path, false, time.Hour)
-	two := mustOpenTokens(t, path, false, time.Hour)
+	one := mustOpenKeyring(t, path, false, time.Hour)
+	two := mustOpenKeyring(t, path, false, time.Hour)
 	if one.timer != nil || two.keys[0].ID != one.keys[0].ID {
 		t.Error("a shared key is rotated, or made twice")
 	}
@@ -112,7 +109,7 @@ func TestSharedKeys(t *testing.T) {
 	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	token, err := one.current().Issue("s1", time.Hour)
+	token, err := one.Tokens().Issue("s1", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +135,7 @@ func TestKeyFileMistakes(t *testing.T) {
 		if err := os.WriteFile(path, []byte(tc.text), tc.mode); err != nil {
 			t.Fatal(err)
 		}
-		_, err := openWorkerTokens(path, tc.own, time.Hour, time.Hour, discard)
+		_, err := OpenKeyring(path, &KeyringOptions{Shared: !tc.own, Age: time.Hour, Life: time.Hour})
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%s: %v", tc.name, err)
 		}
