@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/mcpserver"
@@ -37,7 +38,7 @@ const (
 // begins. One that idled out or failed is made anew at the next turn, or at the
 // call that finds it gone, and the agent is told that what was in it is lost.
 type agentBox struct {
-	gateway *WorkerGateway
+	fleet   *fleet.Fleet
 	agent   string
 	profile string
 	log     *slog.Logger
@@ -58,11 +59,11 @@ type agentBox struct {
 var errNoGateway = errors.New("make sandbox of agent: this process has no gateway; start it with --worker-gateway")
 
 // newAgentBox makes the sandbox of a session that begins, and waits until it runs.
-func newAgentBox(ctx context.Context, g *WorkerGateway, session, profile string, log *slog.Logger) (*agentBox, error) {
-	if g == nil {
+func newAgentBox(ctx context.Context, f *fleet.Fleet, session, profile string, log *slog.Logger) (*agentBox, error) {
+	if f == nil {
 		return nil, errNoGateway
 	}
-	b := &agentBox{gateway: g, agent: session, profile: profile, log: log, changed: func() {}}
+	b := &agentBox{fleet: f, agent: session, profile: profile, log: log, changed: func() {}}
 	b.mu.Lock()
 	b.begin(ctx)
 	making := b.making
@@ -107,7 +108,7 @@ func (b *agentBox) onChange(f func()) {
 }
 
 func (b *agentBox) make(ctx context.Context) (*worker.Session, error) {
-	s, err := b.gateway.Start(ctx, "", b.profile, b.agent)
+	s, err := b.fleet.Start(ctx, "", b.profile, b.agent)
 	if err != nil {
 		return nil, err
 	}
@@ -276,7 +277,7 @@ func (b *agentBox) close(ctx context.Context) error {
 	defer cancel()
 	rec, err := s.Release(flush, worker.ReasonExplicit)
 	if err != nil {
-		return b.gateway.Kill(ctx, s, "its session ended")
+		return b.fleet.Kill(ctx, s, "its session ended")
 	}
 	b.log.LogAttrs(ctx, slog.LevelDebug, "sandbox of agent released", logattr.Session(b.agent), logattr.Count(len(rec.Outputs)))
 	return nil
@@ -401,7 +402,7 @@ func (b *agentBox) probe() (url string, done func(), err error) {
 	path := "/" + newToken()
 	mux := http.NewServeMux()
 	mux.Handle(path, web)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: sandboxMargin}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 15 * time.Second}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

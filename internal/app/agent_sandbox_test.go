@@ -15,16 +15,18 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/fleet"
+	"github.com/ossicle/ossicle/internal/fleet/fleettest"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/worker"
 )
 
 // boxedAgents are Agents with a gateway whose sandboxes are fake.
-func boxedAgents(t *testing.T, dir string) (*Agents, *WorkerGateway, *boxes) {
+func boxedAgents(t *testing.T, dir string) (*Agents, *fleet.Fleet, *fleettest.Boxes) {
 	t.Helper()
-	g, fake := testGateway(t, dir, nil)
+	g, fake := testSandboxes(t, dir, nil)
 	c := config.Default()
-	c.Home, c.Watch.Quiet, c.Sandboxes = dir, time.Millisecond, g.config.Sandboxes
+	c.Home, c.Watch.Quiet, c.Sandboxes = dir, time.Millisecond, fleettest.Kinds()
 	a, err := NewAgents(t.Context(), c, &AgentsOptions{Sandboxes: g})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +82,7 @@ func TestAgentHasSandbox(t *testing.T) {
 	if rec := first.Record(); rec.Release != worker.ReasonIdle {
 		t.Fatalf("%+v", rec)
 	}
-	if fake.made.Load() != 1 {
+	if fake.Made.Load() != 1 {
 		t.Error("a sandbox was made anew that nobody needs")
 	}
 	submit(t, one, "again")
@@ -140,7 +142,7 @@ func TestCallFindsSandboxGone(t *testing.T) {
 	if err := g.Kill(t.Context(), first, "a test"); err != nil {
 		t.Fatal(err)
 	}
-	fake.fails.Store(1)
+	fake.Fails.Store(1)
 	for i, want := range []string{
 		`was killed ("a test"). Its files, variables and jobs are gone. A new, empty one is being made: call again`,
 		"no more of them",
@@ -165,11 +167,11 @@ func TestCallFindsSandboxGone(t *testing.T) {
 func TestNoSandboxNoSession(t *testing.T) {
 	t.Parallel()
 	a, _, fake := boxedAgents(t, t.TempDir())
-	fake.fails.Store(1)
+	fake.Fails.Store(1)
 	if _, err := a.Start(t.Context(), AgentSpec{ID: "a", Sandbox: "slow", Engine: agenttest.New().New}); err == nil || !strings.Contains(err.Error(), "no more of them") {
 		t.Errorf("%v", err)
 	}
-	if _, err := a.Start(t.Context(), AgentSpec{ID: "a", Sandbox: "none", Engine: agenttest.New().New}); err == nil || !errors.As(err, new(*SandboxProfileError)) {
+	if _, err := a.Start(t.Context(), AgentSpec{ID: "a", Sandbox: "none", Engine: agenttest.New().New}); err == nil || !errors.As(err, new(*fleet.ProfileError)) {
 		t.Errorf("%v", err)
 	}
 	if _, err := a.Start(t.Context(), AgentSpec{ID: "a", Sandbox: "slow", Engine: agenttest.New().New}); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/bell"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/sqlite"
 	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/mailbox"
@@ -39,8 +40,8 @@ type Agents struct {
 
 	config   *config.Config
 	data     string
-	feed     *Feed          // nil: none
-	boxes    *WorkerGateway // nil: none
+	feed     *Feed        // nil: none
+	boxes    *fleet.Fleet // nil: none
 	signals  *Collaborations
 	log      *slog.Logger
 	endpoint *Endpoint
@@ -63,7 +64,7 @@ type AgentsOptions struct {
 	Feed *Feed
 	// Sandboxes makes the sandboxes of agents that ask for one. Nil is none. It is
 	// closed after the agents.
-	Sandboxes *WorkerGateway
+	Sandboxes *fleet.Fleet
 	// Bridge is the command that runs Bridge, for agents that take MCP servers on
 	// their standard streams alone. Nil is none.
 	Bridge []string

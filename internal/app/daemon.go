@@ -22,6 +22,7 @@ import (
 	"github.com/ossicle/ossicle/internal/atomicfile"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/feedserver"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/telemetry"
@@ -65,7 +66,7 @@ type ServeOptions struct {
 	Feed *Feed
 	// Sandboxes are served too: their API, and the way in of their workers. Nil is
 	// none.
-	Sandboxes *WorkerGateway
+	Sandboxes *fleet.Fleet
 	// Ready is called with the URL once the address is bound. Nil is none.
 	Ready func(url string) error
 	// Logger takes the log. Nil discards.
@@ -141,7 +142,7 @@ type daemon struct {
 	routes  []httpserver.Route
 
 	api     *sessionAPI
-	boxes   *sandboxAPI
+	boxes   *fleet.API
 	signals *signalHost
 	stream  *feedserver.Server // nil without a feed
 	host    *Host              // likewise
@@ -153,8 +154,8 @@ func (a *Agents) newDaemon(ctx context.Context, o *ServeOptions) (*daemon, error
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session), boxes: newSandboxAPI(o.Sandboxes), signals: newSignalHost(a, o.Logger)}
-	d.routes = append(append(d.api.routes(), d.boxes.routes()...), d.signals.route())
+	d := &daemon{auth: tokens, api: newSessionAPI(a, o.Data, o.Session), boxes: fleet.NewAPI(o.Sandboxes, jsonAPI()), signals: newSignalHost(a, o.Logger)}
+	d.routes = append(append(d.api.routes(), d.boxes.Routes()...), d.signals.route())
 	if o.Feed != nil {
 		if err := d.serveFeed(ctx, a, o, tokens); err != nil {
 			return nil, err
@@ -189,7 +190,7 @@ func (d *daemon) Handler() http.Handler {
 // streams end politely, all at the same time.
 func (d *daemon) Shutdown(ctx context.Context) error {
 	d.api.end()
-	d.boxes.end()
+	d.boxes.End()
 	var signals sync.WaitGroup
 	signals.Go(func() { d.signals.shutdown(ctx) })
 	defer signals.Wait()

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/watch"
@@ -111,7 +112,7 @@ func (s *sessionAPI) spec(req *StartRequest) (*AgentSpec, error) {
 		spec.Profile.Dir = here
 	}
 	if _, known := s.agents.config.Sandbox(spec.Sandbox); spec.Sandbox != "" && !known {
-		return nil, &SandboxProfileError{spec.Sandbox, s.agents.config.SandboxNames()}
+		return nil, &fleet.ProfileError{Profile: spec.Sandbox, Known: s.agents.config.SandboxNames()}
 	}
 	for _, text := range req.Topics {
 		topic, err := ParseTopicSpec(text)

@@ -16,6 +16,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/fleet"
 )
 
 // served is a process that serves sessions, and how to reach it.
@@ -34,9 +35,9 @@ func serve(t *testing.T, a *Agents, dir, session string) *served {
 }
 
 // serveWith serves sandboxes too.
-func serveWith(t *testing.T, a *Agents, dir string, g *WorkerGateway) *served {
+func serveWith(t *testing.T, a *Agents, dir string, f *fleet.Fleet) *served {
 	t.Helper()
-	return serveAll(t, a, ServeOptions{Data: dir, Sandboxes: g})
+	return serveAll(t, a, ServeOptions{Data: dir, Sandboxes: f})
 }
 
 func serveAll(t *testing.T, a *Agents, o ServeOptions) *served {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/access"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/pageserver"
 	"github.com/ossicle/ossicle/internal/ui"
@@ -22,7 +23,7 @@ const pageRead = 5 * time.Second
 type page struct {
 	agents *Agents
 	api    *sessionAPI
-	boxes  *WorkerGateway // nil: this process has none
+	boxes  *fleet.Fleet // nil: this process has none
 	live   *pageserver.Server
 	files  *ui.Page
 	log    *slog.Logger
@@ -51,7 +52,7 @@ type openTopic struct {
 // newPage makes the page of what api serves, and of the sandboxes of boxes, which
 // may be nil. Recheck asks whether a token still
 // stands; nil means that none is revoked. The caller shuts it down.
-func newPage(api *sessionAPI, boxes *WorkerGateway, recheck func(context.Context, *access.Principal) error, log *slog.Logger) (*page, error) {
+func newPage(api *sessionAPI, boxes *fleet.Fleet, recheck func(context.Context, *access.Principal) error, log *slog.Logger) (*page, error) {
 	files, err := ui.New()
 	if err != nil {
 		return nil, err

@@ -81,16 +81,14 @@ type pageSandbox struct {
 	Tier   string `json:"tier,omitempty"` // the only one that will do; empty is the best that there is
 }
 
-// sandboxProfiles are the kinds of sandboxes of the gateway, by name.
+// sandboxProfiles are the kinds of sandboxes of the fleet, by name.
 func (p *page) sandboxProfiles() []pageSandbox {
 	all := []pageSandbox{}
 	if p.boxes == nil {
 		return all
 	}
-	for _, name := range p.boxes.config.SandboxNames() {
-		if s, known := p.boxes.config.Sandbox(name); known {
-			all = append(all, pageSandbox{name, s.Driver, s.Tier})
-		}
+	for _, s := range p.boxes.Profiles() {
+		all = append(all, pageSandbox{s.Name, s.Driver, s.Tier})
 	}
 	return all
 }

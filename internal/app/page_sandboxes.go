@@ -9,24 +9,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/pageserver"
 	"github.com/ossicle/ossicle/worker"
 )
 
-// observe passes on what there is to count, and wakes whoever looks.
-func (g *WorkerGateway) observe(o worker.Observation) {
-	if g.o.Observe != nil {
-		g.o.Observe(o)
-	}
-	g.changed.Ring("")
-}
-
 // sandboxesTopic is the list of the sandboxes that are not over, and how they end.
 type sandboxesTopic struct {
 	crowd
 
-	g *WorkerGateway
+	fleet *fleet.Fleet
 
 	// Of run's goroutine.
 	told     map[string][]byte
@@ -34,9 +27,9 @@ type sandboxesTopic struct {
 	work     sync.WaitGroup
 }
 
-func newSandboxesTopic(p *page, g *WorkerGateway) *sandboxesTopic {
+func newSandboxesTopic(p *page, f *fleet.Fleet) *sandboxesTopic {
 	t := &sandboxesTopic{
-		crowd: newCrowd(p, pageserver.Topic{Kind: pageserver.Sandboxes}), g: g,
+		crowd: newCrowd(p, pageserver.Topic{Kind: pageserver.Sandboxes}), fleet: f,
 		told: map[string][]byte{}, followed: map[*worker.Session]bool{},
 	}
 	return t
@@ -47,7 +40,7 @@ func (t *sandboxesTopic) run(ctx context.Context) {
 	defer t.work.Wait()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer t.g.changed.Listen(func(string) { t.ring() })()
+	defer t.fleet.Listen(t.ring)()
 	t.attend(ctx, nil, t.flush)
 }
 
@@ -68,17 +61,19 @@ func (t *sandboxesTopic) flush(ctx context.Context) {
 
 // tell tells of the sandboxes that are other than they were, and returns those that
 // are not over.
-func (t *sandboxesTopic) tell(ctx context.Context) ([]SandboxInfo, error) {
+func (t *sandboxesTopic) tell(ctx context.Context) ([]fleet.Info, error) {
 	read, cancel := context.WithTimeout(ctx, pageRead)
 	defer cancel()
-	list, err := t.g.List(read, false)
+	list, err := t.fleet.List(read, false)
 	if err != nil {
 		return nil, err
 	}
 	now := map[string]bool{}
 	for i := range list {
 		now[list[i].ID] = true
-		t.follow(ctx, list[i].ID)
+		if list[i].Here {
+			t.follow(ctx, list[i].ID)
+		}
 		t.tellOne(&list[i])
 	}
 	for s := range t.followed {
@@ -90,10 +85,9 @@ func (t *sandboxesTopic) tell(ctx context.Context) ([]SandboxInfo, error) {
 		if now[id] {
 			continue
 		}
-		rec, err := t.g.record(read, id)
+		info, err := t.fleet.Find(read, id)
 		switch {
 		case err == nil:
-			info := t.g.info(&rec)
 			t.tellOne(&info)
 		case errors.Is(err, worker.ErrUnknownSession):
 			t.push("sandboxes.removed", map[string]string{"id": id}, "")
@@ -105,7 +99,7 @@ func (t *sandboxesTopic) tell(ctx context.Context) ([]SandboxInfo, error) {
 	return list, nil
 }
 
-func (t *sandboxesTopic) tellOne(s *SandboxInfo) {
+func (t *sandboxesTopic) tellOne(s *fleet.Info) {
 	key := *s
 	key.HeartbeatAge = nil // it is another at every look; when the last one came is not
 	beat := time.Time{}
@@ -113,7 +107,7 @@ func (t *sandboxesTopic) tellOne(s *SandboxInfo) {
 		beat = time.Now().Add(-time.Duration(*s.HeartbeatAge * float64(time.Second))).Round(time.Second)
 	}
 	now, err := json.Marshal(struct {
-		SandboxInfo
+		fleet.Info
 		Beat time.Time
 	}{key, beat})
 	if err != nil || bytes.Equal(now, t.told[s.ID]) {
@@ -126,7 +120,7 @@ func (t *sandboxesTopic) tellOne(s *SandboxInfo) {
 // follow looks again when a sandbox that is held here can be used, and when it is
 // over.
 func (t *sandboxesTopic) follow(ctx context.Context, id string) {
-	s, err := t.g.host.Session(id)
+	s, err := t.fleet.Session(ctx, id)
 	if err != nil || t.followed[s] {
 		return
 	}

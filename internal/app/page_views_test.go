@@ -21,6 +21,8 @@ import (
 	"github.com/ossicle/ossicle/agent/agenttest"
 	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/fleet"
+	"github.com/ossicle/ossicle/internal/fleet/fleettest"
 	"github.com/ossicle/ossicle/internal/pageserver"
 	"github.com/ossicle/ossicle/mailbox"
 	"github.com/ossicle/ossicle/notice"
@@ -569,11 +571,11 @@ func TestPageSandboxes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	a := testAgents(t, dir)
-	g, _ := testGateway(t, dir, nil)
+	g, _ := testSandboxes(t, dir, nil)
 	s := serveWith(t, a, dir, g)
-	mustStart(t, g, "before", "slow")
+	fleettest.Start(t, g, "before", "slow")
 	page := s.tab()
-	list := decode[struct{ Sandboxes []SandboxInfo }](t, page.subscribe("sandboxes").Result)
+	list := decode[struct{ Sandboxes []fleet.Info }](t, page.subscribe("sandboxes").Result)
 	if len(list.Sandboxes) != 1 || list.Sandboxes[0].ID != "before" || list.Sandboxes[0].State != worker.StateRunning {
 		t.Errorf("at first: %+v", list)
 	}
@@ -583,11 +585,11 @@ func TestPageSandboxes(t *testing.T) {
 	state := func(id string, want worker.State) {
 		t.Helper()
 		page.until(func(m tabMessage) bool {
-			c := decode[struct{ Sandbox SandboxInfo }](t, m.Data).Sandbox
+			c := decode[struct{ Sandbox fleet.Info }](t, m.Data).Sandbox
 			return m.Action == "sandboxes.changed" && c.ID == id && c.State == want
 		})
 	}
-	one := mustStart(t, g, "one", "slow")
+	one := fleettest.Start(t, g, "one", "slow")
 	state("one", worker.StateRunning)
 	if _, err := one.Release(t.Context(), worker.ReasonExplicit); err != nil {
 		t.Fatal(err)
@@ -596,7 +598,7 @@ func TestPageSandboxes(t *testing.T) {
 	if m := page.ask("unsubscribe", map[string]any{"topic": "sandboxes"}, nil); m.Error != nil {
 		t.Errorf("%+v", m)
 	}
-	if list = decode[struct{ Sandboxes []SandboxInfo }](t, page.subscribe("sandboxes").Result); len(list.Sandboxes) != 1 {
+	if list = decode[struct{ Sandboxes []fleet.Info }](t, page.subscribe("sandboxes").Result); len(list.Sandboxes) != 1 {
 		t.Errorf("again: %+v", list)
 	}
 	none := serve(t, testAgents(t, t.TempDir()), t.TempDir(), "")

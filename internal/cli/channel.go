@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/notice"
 )
 
@@ -74,13 +75,13 @@ The exit code is 1 if a check failed.`,
 			}
 			var checks []notice.Check
 			if len(args) == 0 {
-				checks = app.MachineDoctor(cmd.Context(), c, f.data, nil)
+				checks = append(fleet.Doctor(cmd.Context(), c, nil), app.DoctorGateway(cmd.Context(), c, f.data))
 			} else {
 				token, err := workerToken(f.tokenFile)
 				if err != nil {
 					return &usageError{err}
 				}
-				checks = app.DialDoctor(cmd.Context(), args[0], token)
+				checks = fleet.DialDoctor(cmd.Context(), args[0], token)
 			}
 			return e.printChecks(cmd.Context(), checks)
 		},

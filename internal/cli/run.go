@@ -15,6 +15,7 @@ import (
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/mcpclient"
 	"github.com/ossicle/ossicle/internal/pty"
 	"github.com/ossicle/ossicle/watch"
@@ -182,7 +183,7 @@ func (f *runFlags) openFeed(ctx context.Context, e *env, c *config.Config) (*app
 }
 
 // openSandboxes opens a gateway of this process for an agent that wants a sandbox.
-func (f *runFlags) openSandboxes(ctx context.Context, e *env, c *config.Config, spec *app.AgentSpec) (*app.WorkerGateway, func() error, error) {
+func (f *runFlags) openSandboxes(ctx context.Context, e *env, c *config.Config, spec *app.AgentSpec) (*fleet.Fleet, func() error, error) {
 	if spec.Sandbox == "" {
 		return nil, func() error { return nil }, nil
 	}
@@ -193,7 +194,7 @@ func (f *runFlags) openSandboxes(ctx context.Context, e *env, c *config.Config, 
 	if home == "" {
 		home = c.Home
 	}
-	g, err := app.OpenGateway(ctx, c, &app.GatewayOptions{Artifacts: filepath.Join(home, app.ArtifactsDir), Quiet: true, Logger: e.log})
+	g, err := fleet.Open(ctx, c, &fleet.Options{Artifacts: filepath.Join(home, fleet.ArtifactsDir), Quiet: true, Logger: e.log})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -55,7 +55,7 @@ sandbox, unless a profile of the configuration file says so (driver: plain).`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.profile, "profile", worker.Light().Name, "kind of sandbox: light, or one of the configuration file")
-	flags.DurationVar(&f.timeout, "timeout", app.SandboxTimeout, "time of the command, at most "+app.SandboxTimeout.String())
+	flags.DurationVar(&f.timeout, "timeout", fleet.MaxTime, "time of the command, at most "+fleet.MaxTime.String())
 	flags.StringVar(&f.artifacts, "keep-artifacts", "", "directory that keeps artifacts, each under the name of its address")
 	return cmd
 }
@@ -64,8 +64,8 @@ func (f *sandboxFlags) run(cmd *cobra.Command, e *env, args []string) error {
 	switch {
 	case len(args) == 0 || cmd.ArgsLenAtDash() != 0:
 		return &usageError{errors.New("give a command after --")}
-	case f.timeout <= 0 || f.timeout > app.SandboxTimeout:
-		return &usageError{fmt.Errorf("--timeout: give more than 0 and at most %s", app.SandboxTimeout)}
+	case f.timeout <= 0 || f.timeout > fleet.MaxTime:
+		return &usageError{fmt.Errorf("--timeout: give more than 0 and at most %s", fleet.MaxTime)}
 	case slices.ContainsFunc(args, func(a string) bool { return strings.Contains(a, "\x00") }):
 		return &usageError{errors.New("the command has a NUL in it")}
 	}
@@ -76,11 +76,11 @@ func (f *sandboxFlags) run(cmd *cobra.Command, e *env, args []string) error {
 	if _, known := c.Sandbox(f.profile); !known {
 		return &usageError{fmt.Errorf("--profile: there is no profile %q; there are %s", f.profile, strings.Join(c.SandboxNames(), ", "))}
 	}
-	o := &app.SandboxOptions{Logger: e.log, Profile: f.profile, Timeout: f.timeout, Artifacts: f.artifacts}
+	o := &fleet.RunOptions{Logger: e.log, Profile: f.profile, Timeout: f.timeout, Artifacts: f.artifacts}
 	if !e.json {
 		o.Stdout, o.Stderr = e.Out, e.Err
 	}
-	res, err := app.RunSandbox(cmd.Context(), c, args, o)
+	res, err := fleet.Run(cmd.Context(), c, args, o)
 	if cmd.Context().Err() != nil {
 		return errInterrupted
 	}
@@ -105,7 +105,7 @@ func (e *sandboxError) Error() string { return e.err.Error() }
 func (e *sandboxError) Unwrap() error { return e.err }
 
 // sandboxCode is the exit code for how a command ended, as shells give it.
-func sandboxCode(res app.SandboxResult) int {
+func sandboxCode(res fleet.Result) int {
 	switch {
 	case res.TimedOut:
 		return exitTimeout
@@ -121,7 +121,7 @@ func sandboxCode(res app.SandboxResult) int {
 }
 
 // printArtifacts tells, beside the output, what was kept.
-func (f *sandboxFlags) printArtifacts(e *env, res app.SandboxResult) error {
+func (f *sandboxFlags) printArtifacts(e *env, res fleet.Result) error {
 	var b strings.Builder
 	if res.TimedOut {
 		fmt.Fprintf(&b, "ossicle: the command was ended: its time of %s was over\n", f.timeout)
@@ -177,7 +177,7 @@ type sandboxArtifact struct {
 	Size     int64  `json:"size"`
 }
 
-func sandboxJSON(res app.SandboxResult) sandboxReport {
+func sandboxJSON(res fleet.Result) sandboxReport {
 	rec := res.Session
 	r := sandboxReport{
 		ExitCode: res.Exit, Signal: res.Signal, TimedOut: res.TimedOut, DurationMS: res.Duration.Milliseconds(),

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/worker"
 )
@@ -73,7 +73,7 @@ func (f *daemonFlags) inSandbox(ctx context.Context, e *env, do func(*daemonClie
 }
 
 func newSandboxStart(e *env, f *daemonFlags) *cobra.Command {
-	req := app.SandboxStart{}
+	req := fleet.StartRequest{}
 	noWait := false
 	cmd := &cobra.Command{
 		Use:     "start",
@@ -83,7 +83,7 @@ func newSandboxStart(e *env, f *daemonFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req.Wait = !noWait
 			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
-				var info app.SandboxInfo
+				var info fleet.Info
 				if err := c.call(cmd.Context(), http.MethodPost, "/v1/sandboxes", req, &info); err != nil {
 					return err
 				}
@@ -109,7 +109,7 @@ func newSandboxList(e *env, f *daemonFlags) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
 				var answer struct {
-					Sandboxes []app.SandboxInfo `json:"sandboxes"`
+					Sandboxes []fleet.Info `json:"sandboxes"`
 				}
 				if err := c.call(cmd.Context(), http.MethodGet, "/v1/sandboxes?all="+strconv.FormatBool(all), nil, &answer); err != nil {
 					return err
@@ -122,7 +122,7 @@ func newSandboxList(e *env, f *daemonFlags) *cobra.Command {
 	return cmd
 }
 
-func (e *env) printSandboxes(list []app.SandboxInfo) error {
+func (e *env) printSandboxes(list []fleet.Info) error {
 	switch {
 	case e.json:
 		return writeJSON(e.Out, list)
@@ -145,7 +145,7 @@ func (e *env) printSandboxes(list []app.SandboxInfo) error {
 }
 
 // sandboxState says how a sandbox is. One that somebody killed has not failed.
-func sandboxState(s *app.SandboxInfo) string {
+func sandboxState(s *fleet.Info) string {
 	switch {
 	case s.Failure == worker.FailureKilled:
 		return "killed"
@@ -172,7 +172,7 @@ func newSandboxShow(e *env, f *daemonFlags) *cobra.Command {
 		Use: "show ID", Short: "Show a sandbox: state, versions, clocks, outputs, and what happened to it", Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
-				var info app.SandboxInfo
+				var info fleet.Info
 				if err := c.call(cmd.Context(), http.MethodGet, sandboxPath(args[0]), nil, &info); err != nil {
 					return err
 				}
@@ -182,7 +182,7 @@ func newSandboxShow(e *env, f *daemonFlags) *cobra.Command {
 	}
 }
 
-func (e *env) printSandbox(s *app.SandboxInfo) error {
+func (e *env) printSandbox(s *fleet.Info) error {
 	if e.json {
 		return writeJSON(e.Out, s)
 	}
@@ -229,7 +229,7 @@ func (e *env) printSandbox(s *app.SandboxInfo) error {
 }
 
 func newSandboxRelease(e *env, f *daemonFlags) *cobra.Command {
-	req := app.SandboxRelease{}
+	req := fleet.ReleaseRequest{}
 	keep := ""
 	cmd := &cobra.Command{
 		Use:   "release ID",
@@ -240,7 +240,7 @@ func newSandboxRelease(e *env, f *daemonFlags) *cobra.Command {
 				if err := canKeep(keep); err != nil { // afterwards the sandbox is over
 					return &usageError{err}
 				}
-				var info app.SandboxInfo
+				var info fleet.Info
 				err := c.call(cmd.Context(), http.MethodPost, sandboxPath(args[0], "release"), req, &info)
 				if err != nil {
 					return err
@@ -276,7 +276,7 @@ func canKeep(dir string) error {
 	return nil
 }
 
-func (e *env) printReleased(s *app.SandboxInfo) error {
+func (e *env) printReleased(s *fleet.Info) error {
 	if e.json {
 		return writeJSON(e.Out, s)
 	}
@@ -323,7 +323,7 @@ func newSandboxKill(e *env, f *daemonFlags) *cobra.Command {
 		Use: "kill ID", Short: "End a sandbox at once; nothing of it is kept", Args: usage(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
-				var info app.SandboxInfo
+				var info fleet.Info
 				if err := c.call(cmd.Context(), http.MethodPost, sandboxPath(args[0], "kill"), map[string]string{"why": why}, &info); err != nil {
 					return err
 				}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ossicle/ossicle/internal/app"
+	"github.com/ossicle/ossicle/internal/fleet"
 )
 
 // sandboxExecFlags are the flags of ossicle sandbox exec.
@@ -46,22 +46,22 @@ name is printed; see 'ossicle sandbox tail'.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&x.timeout, "timeout", app.SandboxTimeout, "time of the command, at most "+app.SandboxTimeout.String())
-	flags.DurationVar(&x.wait, "wait", app.MaxSandboxWait, "wait this long for its turn where as many commands run as may (16), at most "+app.MaxSandboxWait.String())
+	flags.DurationVar(&x.timeout, "timeout", fleet.MaxTime, "time of the command, at most "+fleet.MaxTime.String())
+	flags.DurationVar(&x.wait, "wait", fleet.MaxWait, "wait this long for its turn where as many commands run as may (16), at most "+fleet.MaxWait.String())
 	flags.StringVar(&x.cwd, "cwd", "", "working directory (default: the workspace)")
 	flags.StringArrayVar(&x.env, "env", nil, "variable of the command, KEY=VALUE (repeatable)")
 	flags.BoolVar(&x.detach, "detach", false, "leave the command as a job and print its name")
 	return cmd
 }
 
-func (x *sandboxExecFlags) request(cmd *cobra.Command, args []string) (*app.SandboxExec, error) {
-	if x.timeout <= 0 || x.timeout > app.SandboxTimeout {
-		return nil, fmt.Errorf("--timeout: give more than 0 and at most %s", app.SandboxTimeout)
+func (x *sandboxExecFlags) request(cmd *cobra.Command, args []string) (*fleet.ExecRequest, error) {
+	if x.timeout <= 0 || x.timeout > fleet.MaxTime {
+		return nil, fmt.Errorf("--timeout: give more than 0 and at most %s", fleet.MaxTime)
 	}
-	if x.wait < 0 || x.wait > app.MaxSandboxWait {
-		return nil, fmt.Errorf("--wait: give 0 to %s", app.MaxSandboxWait)
+	if x.wait < 0 || x.wait > fleet.MaxWait {
+		return nil, fmt.Errorf("--wait: give 0 to %s", fleet.MaxWait)
 	}
-	req := &app.SandboxExec{Args: args, Cwd: x.cwd, Detach: x.detach, WaitMS: x.wait.Milliseconds()}
+	req := &fleet.ExecRequest{Args: args, Cwd: x.cwd, Detach: x.detach, WaitMS: x.wait.Milliseconds()}
 	switch {
 	case !x.detach:
 		req.TimeoutMS = max(1, x.timeout.Milliseconds())
@@ -84,7 +84,7 @@ func (x *sandboxExecFlags) request(cmd *cobra.Command, args []string) (*app.Sand
 // sandboxExecReport is the answer to exec as one object.
 type sandboxExecReport struct {
 	Job string `json:"job"`
-	app.SandboxEnd
+	fleet.End
 
 	Stdout string `json:"stdout"`
 	Stderr string `json:"stderr"`
@@ -92,7 +92,7 @@ type sandboxExecReport struct {
 
 // execIn passes on what the daemon streams. With --json it is kept, within what
 // the daemon sends in the time of a command.
-func (e *env) execIn(ctx context.Context, c *daemonClient, id string, req *app.SandboxExec) error {
+func (e *env) execIn(ctx context.Context, c *daemonClient, id string, req *fleet.ExecRequest) error {
 	body, err := c.send(ctx, http.MethodPost, sandboxPath(id, "exec"), req)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (e *env) execIn(ctx context.Context, c *daemonClient, id string, req *app.S
 	report := sandboxExecReport{}
 	var out, errs boundedText
 	for dec := json.NewDecoder(body); ; {
-		var line app.SandboxLine
+		var line fleet.Line
 		if err := dec.Decode(&line); err != nil {
 			switch {
 			case ctx.Err() != nil:
@@ -117,7 +117,7 @@ func (e *env) execIn(ctx context.Context, c *daemonClient, id string, req *app.S
 		case line.Error != "":
 			return &sandboxError{errors.New(line.Error)}
 		case line.End != nil:
-			report.SandboxEnd, report.Stdout, report.Stderr = *line.End, out.String(), errs.String()
+			report.End, report.Stdout, report.Stderr = *line.End, out.String(), errs.String()
 			return e.endExec(&report)
 		case e.json && line.Stream == "stderr":
 			errs.add(line.Text)
@@ -160,12 +160,12 @@ func (e *env) endExec(r *sandboxExecReport) error {
 			return err
 		}
 	}
-	return endedWith(&r.SandboxEnd)
+	return endedWith(&r.End)
 }
 
 // endedWith is the exit code of a command, as an error that has been told.
-func endedWith(end *app.SandboxEnd) error {
-	code := sandboxCode(app.SandboxResult{Exit: end.ExitCode, Signal: end.Signal, TimedOut: end.TimedOut})
+func endedWith(end *fleet.End) error {
+	code := sandboxCode(fleet.Result{Exit: end.ExitCode, Signal: end.Signal, TimedOut: end.TimedOut})
 	if code == exitOK {
 		return nil
 	}
@@ -220,7 +220,7 @@ const tailWait = 5 * time.Second
 
 func (e *env) tailJob(ctx context.Context, c *daemonClient, id, job string, follow bool) error {
 	offsets := map[string]int64{}
-	step := func(stream string, wait time.Duration) (t app.SandboxTail, more bool, err error) {
+	step := func(stream string, wait time.Duration) (t fleet.Tail, more bool, err error) {
 		q := url.Values{"job": {job}, "stream": {stream}, "offset": {strconv.FormatInt(offsets[stream], 10)}, "wait_ms": {strconv.FormatInt(wait.Milliseconds(), 10)}}
 		if err := c.call(ctx, http.MethodGet, sandboxPath(id, "tail")+"?"+q.Encode(), nil, &t); err != nil {
 			return t, false, err
@@ -250,7 +250,7 @@ func (e *env) tailJob(ctx context.Context, c *daemonClient, id, job string, foll
 			return err
 		case more || moreErrs || follow && t.Running:
 		case follow:
-			return endedWith(&t.SandboxEnd)
+			return endedWith(&t.End)
 		default:
 			return nil
 		}

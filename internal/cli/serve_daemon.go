@@ -12,6 +12,7 @@ import (
 	"github.com/ossicle/ossicle/internal/app"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/feedserver"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/telemetry"
 )
@@ -106,11 +107,11 @@ func (f *daemonServeFlags) serve(ctx context.Context, e *env) (err error) {
 }
 
 // openGateway opens the gateway for workers, if this process is to have one.
-func (f *daemonServeFlags) openGateway(ctx context.Context, e *env, c *config.Config, certs *tls.Config, measured *telemetry.Telemetry) (*app.WorkerGateway, func() error, error) {
+func (f *daemonServeFlags) openGateway(ctx context.Context, e *env, c *config.Config, certs *tls.Config, measured *telemetry.Telemetry) (*fleet.Fleet, func() error, error) {
 	if !f.gateway && !c.Gateway.Enabled {
 		return nil, func() error { return nil }, nil
 	}
-	g, err := app.OpenDaemonGateway(ctx, c, &app.GatewayOptions{
+	g, err := app.OpenSandboxes(ctx, c, &fleet.Options{
 		Data: f.store.data, TLS: certs, Logger: e.log,
 	}, f.store.store, measured)
 	if err != nil {

@@ -33,6 +33,7 @@ var layers = []struct {
 	}},
 	{"surfaces", true, []string{"internal/feedserver", "internal/gateway", "internal/mcpserver", "internal/httpserver", "internal/pageserver", "internal/ui"}},
 	{"config", false, []string{"internal/config"}},
+	{"fleet", false, []string{"internal/fleet"}},
 	{"app", false, []string{"internal/app"}},
 	{"cli", false, []string{"internal/cli"}},
 	{"programs", false, []string{"cmd/ossicle", "internal/interop", "internal/mcpserver/conformance"}},
@@ -49,6 +50,7 @@ var helpers = map[string]string{
 	"worker/workertest":          "internal/monty",
 	"internal/testserver":        "internal/sqlite",
 	"internal/access/accesstest": "internal/sqlite",
+	"internal/fleet/fleettest":   "internal/fleet",
 }
 
 // One technology, one room: these modules are imported below the given

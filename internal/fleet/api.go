@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"cmp"
@@ -19,56 +19,63 @@ import (
 	"github.com/ossicle/ossicle/worker"
 )
 
-// sandboxAPI is the JSON API of sandboxes; docs/reference/api.md is its page.
-type sandboxAPI struct {
-	gateway *WorkerGateway // nil: this process has none
+// API is the JSON API of sandboxes; docs/reference/api.md is its page.
+type API struct {
+	fleet *Fleet // nil: this process has none
+	base  *httpserver.API
 
 	gone context.Context //nolint:containedctx // ends with the API, and what its requests began
 	end  context.CancelFunc
 }
 
-func newSandboxAPI(g *WorkerGateway) *sandboxAPI {
-	a := &sandboxAPI{gateway: g}
+// NewAPI returns the API of a fleet; that of a nil one says what to start. base makes
+// its routes, and bounds their requests. The caller ends it.
+func NewAPI(f *Fleet, base *httpserver.API) *API {
+	a := &API{fleet: f, base: base}
 	a.gone, a.end = context.WithCancel(context.Background())
 	return a
 }
 
-const sandboxesPath = "/v1/sandboxes"
+// End ends what requests wait for, and the commands that they began.
+func (a *API) End() { a.end() }
 
-func (a *sandboxAPI) routes() []httpserver.Route {
-	api := jsonAPI()
-	if a.gateway == nil {
+const apiPath = "/v1/sandboxes"
+
+// Routes are those of the API, and of the gateway: workers come in beside it.
+func (a *API) Routes() []httpserver.Route {
+	api := a.base
+	if a.fleet == nil {
 		none := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			api.Fail(w, httpserver.Errorf(http.StatusNotFound, "this process has no gateway for sandboxes; start it with 'ossicle serve --worker-gateway'"))
 		})
-		return []httpserver.Route{{Pattern: sandboxesPath, Handler: none}, {Pattern: sandboxesPath + "/", Handler: none}}
+		return []httpserver.Route{{Pattern: apiPath, Handler: none}, {Pattern: apiPath + "/", Handler: none}}
 	}
 	raw := func(pattern string, do func(http.ResponseWriter, *http.Request) error) httpserver.Route {
-		return api.Raw(pattern, mayUseSandboxes, func(w http.ResponseWriter, r *http.Request) error {
-			return sandboxProblem(r.PathValue("id"), do(w, r))
+		return api.Raw(pattern, mayUse, func(w http.ResponseWriter, r *http.Request) error {
+			return problem(r.PathValue("id"), do(w, r))
 		})
 	}
 	route := func(pattern string, do func(*http.Request) (any, error), query ...string) httpserver.Route {
-		return api.JSON(pattern, mayUseSandboxes, func(r *http.Request) (any, error) {
+		return api.JSON(pattern, mayUse, func(r *http.Request) (any, error) {
 			v, err := do(r)
-			return v, sandboxProblem(r.PathValue("id"), err)
+			return v, problem(r.PathValue("id"), err)
 		}, query...)
 	}
 	return append([]httpserver.Route{
-		route("GET "+sandboxesPath, a.list, "all"),
-		route("POST "+sandboxesPath, a.start),
-		route("GET "+sandboxesPath+"/{id}", a.show),
-		raw("POST "+sandboxesPath+"/{id}/exec", a.exec),
-		route("GET "+sandboxesPath+"/{id}/tail", a.tail, "job", "stream", "offset", "wait_ms"),
-		route("POST "+sandboxesPath+"/{id}/release", a.release),
-		route("POST "+sandboxesPath+"/{id}/kill", a.kill),
-		raw("GET "+sandboxesPath+"/{id}/artifacts/{artifact}", a.artifact),
-	}, a.gateway.routes()...)
+		route("GET "+apiPath, a.list, "all"),
+		route("POST "+apiPath, a.start),
+		route("GET "+apiPath+"/{id}", a.show),
+		raw("POST "+apiPath+"/{id}/exec", a.exec),
+		route("GET "+apiPath+"/{id}/tail", a.tail, "job", "stream", "offset", "wait_ms"),
+		route("POST "+apiPath+"/{id}/release", a.release),
+		route("POST "+apiPath+"/{id}/kill", a.kill),
+		raw("GET "+apiPath+"/{id}/artifacts/{artifact}", a.artifact),
+	}, a.fleet.routes()...)
 }
 
-// mayUseSandboxes checks that whoever asks may run commands here: that takes the
+// mayUse checks that whoever asks may run commands here: that takes the
 // right to all sessions, as starting an agent does.
-func mayUseSandboxes(r *http.Request) error {
+func mayUse(r *http.Request) error {
 	p, known := httpserver.PrincipalOf(r.Context())
 	if !known || slices.Contains(p.Rights.Sessions, "*") {
 		return nil
@@ -76,85 +83,85 @@ func mayUseSandboxes(r *http.Request) error {
 	return httpserver.Errorf(http.StatusForbidden, "the token of %q gives no right to sandboxes: that takes the right to all sessions", p.Name)
 }
 
-func (a *sandboxAPI) list(r *http.Request) (any, error) {
+func (a *API) list(r *http.Request) (any, error) {
 	all, err := httpserver.QueryBool(r, "all")
 	if err != nil {
 		return nil, err
 	}
-	list, err := a.gateway.List(r.Context(), all)
+	list, err := a.fleet.List(r.Context(), all)
 	return struct {
-		Sandboxes []SandboxInfo `json:"sandboxes"`
+		Sandboxes []Info `json:"sandboxes"`
 	}{list}, err
 }
 
-// SandboxStart asks for a sandbox.
-type SandboxStart struct {
+// StartRequest asks for a sandbox.
+type StartRequest struct {
 	ID      string `json:"id,omitzero"`
 	Profile string `json:"profile,omitzero"` // light if empty
 	Wait    bool   `json:"wait,omitzero"`    // until it can be used
 }
 
-func (a *sandboxAPI) start(r *http.Request) (any, error) {
-	var req SandboxStart
+func (a *API) start(r *http.Request) (any, error) {
+	var req StartRequest
 	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
-	s, err := a.gateway.Start(context.WithoutCancel(r.Context()), req.ID, cmp.Or(req.Profile, worker.Light().Name), "")
+	s, err := a.fleet.Start(context.WithoutCancel(r.Context()), req.ID, cmp.Or(req.Profile, worker.Light().Name), "")
 	if err != nil {
 		return nil, err
 	}
 	if req.Wait {
-		ctx, cancel := a.within(r.Context(), s.Record().Profile.Outer()+sandboxMargin)
+		ctx, cancel := a.within(r.Context(), s.Record().Profile.Outer()+margin)
 		defer cancel()
 		if err := s.Running(ctx); err != nil {
 			return nil, err
 		}
 	}
 	rec := s.Record()
-	return a.gateway.info(&rec), nil
+	return a.fleet.info(&rec), nil
 }
 
 // within bounds a wait of a request, which ends with the API too.
-func (a *sandboxAPI) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+func (a *API) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d, errors.New("it took too long"))
 	stop := context.AfterFunc(a.gone, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-func (a *sandboxAPI) show(r *http.Request) (any, error) {
-	return a.gateway.Show(r.Context(), r.PathValue("id"))
+func (a *API) show(r *http.Request) (any, error) {
+	return a.fleet.Show(r.Context(), r.PathValue("id"))
 }
 
-// MaxSandboxWait is how long a command may wait until it can begin.
-const MaxSandboxWait = time.Minute
+// MaxWait is how long a command may wait until it can begin.
+const MaxWait = time.Minute
 
-// SandboxExec is a command for a sandbox.
-type SandboxExec struct {
+// ExecRequest is a command for a sandbox.
+type ExecRequest struct {
 	Command string            `json:"command,omitzero"` // for the shell
 	Args    []string          `json:"args,omitzero"`    // or a program with its arguments
 	Cwd     string            `json:"cwd,omitzero"`     // empty: the workspace, or where a command of an agent left off
 	Env     map[string]string `json:"env,omitzero"`
 	Stdin   string            `json:"stdin,omitzero"`
-	// TimeoutMS bounds the command; 0 is the most, SandboxTimeout.
+	// TimeoutMS bounds the command; 0 is the most, MaxTime.
 	TimeoutMS int64 `json:"timeout_ms,omitzero"`
 	Detach    bool  `json:"detach,omitzero"` // leave it as a job, without a time limit
 	// WaitMS bounds the wait for a place where as many commands run as may, at most
-	// MaxSandboxWait; 0 does not wait.
+	// MaxWait; 0 does not wait.
 	WaitMS int64 `json:"wait_ms,omitzero"`
 }
 
-// SandboxLine is a line of the answer to exec: the job's name, then output as it
+// Line is a line of the answer to exec: the job's name, then output as it
 // comes, then the end or an error.
-type SandboxLine struct {
-	Job    string      `json:"job,omitzero"`
-	Stream string      `json:"stream,omitzero"` // stdout or stderr
-	Text   string      `json:"text,omitzero"`
-	End    *SandboxEnd `json:"end,omitzero"`
-	Error  string      `json:"error,omitzero"`
+type Line struct {
+	Job    string `json:"job,omitzero"`
+	Stream string `json:"stream,omitzero"` // stdout or stderr
+	Text   string `json:"text,omitzero"`
+	End    *End   `json:"end,omitzero"`
+	Error  string `json:"error,omitzero"`
 }
 
-// SandboxEnd is how a command ended, or how a job stands.
-type SandboxEnd struct {
+// End is how a command ended, or how a job stands.
+type End struct {
 	Running    bool   `json:"running,omitzero"`
 	ExitCode   *int   `json:"exit_code"` // nil: a signal ended it, or it runs
 	Signal     string `json:"signal,omitzero"`
@@ -163,16 +170,16 @@ type SandboxEnd struct {
 	Omitted    int64  `json:"omitted_bytes"`
 }
 
-func (e *SandboxExec) arguments() (map[string]any, error) {
+func (e *ExecRequest) arguments() (map[string]any, error) {
 	switch {
 	case (e.Command == "") == (len(e.Args) == 0):
 		return nil, httpserver.Errorf(http.StatusBadRequest, "give command or args, and not both")
 	case slices.ContainsFunc(e.Args, func(s string) bool { return strings.Contains(s, "\x00") }):
 		return nil, httpserver.Errorf(http.StatusBadRequest, "args: there is a NUL in one")
-	case e.TimeoutMS < 0 || e.TimeoutMS > SandboxTimeout.Milliseconds():
-		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms %d: use 1 to %d", e.TimeoutMS, SandboxTimeout.Milliseconds())
-	case e.WaitMS < 0 || e.WaitMS > MaxSandboxWait.Milliseconds():
-		return nil, httpserver.Errorf(http.StatusBadRequest, "wait_ms %d: use 0 to %d", e.WaitMS, MaxSandboxWait.Milliseconds())
+	case e.TimeoutMS < 0 || e.TimeoutMS > MaxTime.Milliseconds():
+		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms %d: use 1 to %d", e.TimeoutMS, MaxTime.Milliseconds())
+	case e.WaitMS < 0 || e.WaitMS > MaxWait.Milliseconds():
+		return nil, httpserver.Errorf(http.StatusBadRequest, "wait_ms %d: use 0 to %d", e.WaitMS, MaxWait.Milliseconds())
 	case e.Detach && e.TimeoutMS != 0:
 		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms: a detached command has no time limit but the sandbox's")
 	}
@@ -199,8 +206,8 @@ var errCommandEnded = httpserver.Errorf(http.StatusServiceUnavailable, "run comm
 
 // exec runs a command and streams what it writes. It is killed when the client
 // goes away, unless it is detached.
-func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
-	var req SandboxExec
+func (a *API) exec(w http.ResponseWriter, r *http.Request) error {
+	var req ExecRequest
 	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return err
 	}
@@ -208,7 +215,7 @@ func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.gateway.caller(r.Context(), r.PathValue("id"))
+	s, err := a.fleet.caller(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -222,11 +229,11 @@ func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		return out.write(SandboxLine{Job: job.Job})
+		return out.write(Line{Job: job.Job})
 	}
-	timeout := cmp.Or(time.Duration(req.TimeoutMS)*time.Millisecond, SandboxTimeout)
-	job := &sandboxJob{session: s, timeout: timeout, wait: time.Duration(req.WaitMS) * time.Millisecond, begun: func(id string) error { return out.write(SandboxLine{Job: id}) }, pass: func(stream, text string) error {
-		return out.write(SandboxLine{Stream: stream, Text: text})
+	timeout := cmp.Or(time.Duration(req.TimeoutMS)*time.Millisecond, MaxTime)
+	job := &followedJob{session: s, timeout: timeout, wait: time.Duration(req.WaitMS) * time.Millisecond, begun: func(id string) error { return out.write(Line{Job: id}) }, pass: func(stream, text string) error {
+		return out.write(Line{Stream: stream, Text: text})
 	}}
 	id, end, timedOut, err := job.run(ctx, args)
 	if err != nil && id != "" && ctx.Err() != nil {
@@ -239,19 +246,19 @@ func (a *sandboxAPI) exec(w http.ResponseWriter, r *http.Request) error {
 	case err != nil && !out.begun():
 		return err
 	case err != nil:
-		_ = out.write(SandboxLine{Error: err.Error()})
+		_ = out.write(Line{Error: err.Error()})
 	default:
-		_ = out.write(SandboxLine{End: endOf(&end, timedOut)})
+		_ = out.write(Line{End: endOf(&end, timedOut)})
 	}
 	return nil
 }
 
-func endOf(a *execAnswer, timedOut bool) *SandboxEnd {
-	return &SandboxEnd{Running: a.Running, ExitCode: a.ExitCode, Signal: a.Signal, TimedOut: timedOut, DurationMS: a.DurationMS, Omitted: a.Omitted}
+func endOf(a *execAnswer, timedOut bool) *End {
+	return &End{Running: a.Running, ExitCode: a.ExitCode, Signal: a.Signal, TimedOut: timedOut, DurationMS: a.DurationMS, Omitted: a.Omitted}
 }
 
 // killJob ends a command that nobody waits for.
-func killJob(s boxCaller, id string) {
+func killJob(s caller, id string) {
 	_, _ = callExec(context.Background(), s, map[string]any{"job": id, "action": "kill"}, 0) // its time is bounded
 }
 
@@ -269,7 +276,7 @@ func (l *lineWriter) begun() bool {
 	return l.wrote
 }
 
-func (l *lineWriter) write(line SandboxLine) error {
+func (l *lineWriter) write(line Line) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.wrote {
@@ -289,9 +296,9 @@ func (l *lineWriter) write(line SandboxLine) error {
 	return nil
 }
 
-// SandboxTail is a part of what a job wrote.
-type SandboxTail struct {
-	SandboxEnd
+// Tail is a part of what a job wrote.
+type Tail struct {
+	End
 
 	Job    string `json:"job"`
 	Stream string `json:"stream"`
@@ -301,7 +308,7 @@ type SandboxTail struct {
 }
 
 // tail reads one stream of a job, and waits a little for more.
-func (a *sandboxAPI) tail(r *http.Request) (any, error) {
+func (a *API) tail(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	stream := cmp.Or(q.Get("stream"), "stdout")
 	offset, err1 := number(q.Get("offset"))
@@ -314,18 +321,18 @@ func (a *sandboxAPI) tail(r *http.Request) (any, error) {
 	case q.Get("job") == "":
 		return nil, httpserver.Errorf(http.StatusBadRequest, "name a job: exec says it")
 	}
-	s, err := a.gateway.caller(r.Context(), r.PathValue("id"))
+	s, err := a.fleet.caller(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := a.within(r.Context(), followWait+2*sandboxMargin)
+	ctx, cancel := a.within(r.Context(), followWait+2*margin)
 	defer cancel()
 	ans, err := callExec(ctx, s, map[string]any{"job": q.Get("job"), "action": "tail", "stream": stream, "offset": offset, "wait_ms": wait}, followWait)
 	if err != nil {
 		return nil, err
 	}
-	return SandboxTail{
-		SandboxEnd: *endOf(&ans, false), Job: q.Get("job"), Stream: stream, Text: ans.Stdout + ans.Stderr, Offset: ans.Offset, Next: ans.Next,
+	return Tail{
+		End: *endOf(&ans, false), Job: q.Get("job"), Stream: stream, Text: ans.Stdout + ans.Stderr, Offset: ans.Offset, Next: ans.Next,
 	}, nil
 }
 
@@ -341,13 +348,13 @@ func number(text string) (int64, error) {
 	return n, err
 }
 
-// SandboxRelease asks for the end of a sandbox.
-type SandboxRelease struct {
+// ReleaseRequest asks for the end of a sandbox.
+type ReleaseRequest struct {
 	Reason worker.Reason `json:"reason,omitzero"` // explicit if empty
 }
 
-func (a *sandboxAPI) release(r *http.Request) (any, error) {
-	var req SandboxRelease
+func (a *API) release(r *http.Request) (any, error) {
+	var req ReleaseRequest
 	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
@@ -355,39 +362,39 @@ func (a *sandboxAPI) release(r *http.Request) (any, error) {
 	if !req.Reason.Valid() {
 		return nil, httpserver.Errorf(http.StatusBadRequest, "reason %.80q: use explicit, idle, deadline or failed", req.Reason)
 	}
-	ctx, cancel := a.within(r.Context(), SandboxTimeout+sandboxMargin) // calls may take as long
+	ctx, cancel := a.within(r.Context(), MaxTime+margin) // calls may take as long
 	defer cancel()
-	rec, err := a.gateway.release(ctx, r.PathValue("id"), req.Reason)
+	rec, err := a.fleet.release(ctx, r.PathValue("id"), req.Reason)
 	if err != nil {
 		return nil, err
 	}
-	return a.gateway.info(&rec), nil
+	return a.fleet.info(&rec), nil
 }
 
-func (a *sandboxAPI) kill(r *http.Request) (any, error) {
+func (a *API) kill(r *http.Request) (any, error) {
 	var req struct {
 		Why string `json:"why"`
 	}
 	if err := httpserver.ReadJSON(r, &req); err != nil {
 		return nil, err
 	}
-	s, err := a.gateway.Session(r.Context(), r.PathValue("id"))
+	s, err := a.fleet.Session(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := a.within(r.Context(), sandboxMargin)
+	ctx, cancel := a.within(r.Context(), margin)
 	defer cancel()
-	if err := a.gateway.Kill(ctx, s, cmp.Or(strings.TrimSpace(req.Why), "asked for")); err != nil {
+	if err := a.fleet.Kill(ctx, s, cmp.Or(strings.TrimSpace(req.Why), "asked for")); err != nil {
 		return nil, err
 	}
 	rec := s.Record()
-	return a.gateway.info(&rec), nil
+	return a.fleet.info(&rec), nil
 }
 
 // artifact sends what a sandbox has uploaded and reported. It is data of the
 // sandbox: no browser is to take it for a page.
-func (a *sandboxAPI) artifact(w http.ResponseWriter, r *http.Request) error {
-	rec, err := a.gateway.record(r.Context(), r.PathValue("id"))
+func (a *API) artifact(w http.ResponseWriter, r *http.Request) error {
+	rec, err := a.fleet.record(r.Context(), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -396,13 +403,13 @@ func (a *sandboxAPI) artifact(w http.ResponseWriter, r *http.Request) error {
 	if i < 0 {
 		return httpserver.Errorf(http.StatusNotFound, "the sandbox %q has reported no artifact of this name", rec.ID)
 	}
-	content, size, err := a.gateway.artifacts.Open(uri)
+	content, size, err := a.fleet.artifacts.Open(uri)
 	if errors.Is(err, gateway.ErrNoArtifact) {
 		other := ""
-		if a.gateway.o.Shared {
+		if a.fleet.shared {
 			other = ", or it is in the directory of another daemon"
 		}
-		return httpserver.Errorf(http.StatusGone, "the artifact %s was reported and is gone: artifacts are kept %s, and the oldest go first%s", r.PathValue("artifact"), a.gateway.artifacts.Bounds(), other)
+		return httpserver.Errorf(http.StatusGone, "the artifact %s was reported and is gone: artifacts are kept %s, and the oldest go first%s", r.PathValue("artifact"), a.fleet.artifacts.Bounds(), other)
 	}
 	if err != nil {
 		return err
@@ -414,4 +421,27 @@ func (a *sandboxAPI) artifact(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	_, _ = io.Copy(w, content) // the client went away
 	return nil
+}
+
+// problem maps the errors of a sandbox to the status that the API answers.
+func problem(id string, err error) error {
+	var api *httpserver.StatusError
+	status := http.StatusUnprocessableEntity
+	switch {
+	case err == nil, errors.As(err, &api):
+		return err
+	case errors.As(err, new(*InvalidError)), errors.As(err, new(*ProfileError)):
+		status = http.StatusBadRequest
+	case errors.As(err, new(*http.MaxBytesError)):
+		status = http.StatusRequestEntityTooLarge
+	case errors.Is(err, worker.ErrUnknownSession): // which is what the channel calls it
+		return httpserver.Errorf(http.StatusNotFound, "find sandbox %.80q: there is none; 'ossicle sandbox list --all' lists them", id)
+	case errors.As(err, new(*ExistsError)), errors.As(err, new(*ElsewhereError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):
+		status = http.StatusConflict
+	case errors.Is(err, ErrTooMany), errors.Is(err, worker.ErrBusy):
+		status = http.StatusTooManyRequests
+	case errors.Is(err, ErrClosed), errors.Is(err, worker.ErrDraining):
+		status = http.StatusServiceUnavailable
+	}
+	return &httpserver.StatusError{Status: status, Err: err}
 }

@@ -1,7 +1,6 @@
-package app
+package fleet_test
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/ossicle/ossicle/internal/fleet"
+	"github.com/ossicle/ossicle/internal/fleet/fleettest"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/worker"
 )
@@ -85,7 +86,7 @@ func TestDialDoctorVerdicts(t *testing.T) {
 		{"good", speak(worker.Subprotocol, initialize("s1", "1.0.0"), 0), token, "session", true, `"s1", as the token says`},
 	} {
 		server := httptest.NewServer(tc.handler)
-		checks := DialDoctor(t.Context(), strings.Replace(server.URL, "http", "ws", 1)+"/v1/worker", tc.token)
+		checks := fleet.DialDoctor(t.Context(), strings.Replace(server.URL, "http", "ws", 1)+"/v1/worker", tc.token)
 		server.Close()
 		if level, ok, cause := verdict(checks); level != tc.level || ok != tc.ok || !strings.Contains(cause, tc.cause) {
 			t.Errorf("%s: %s %t %q, want %s %t %q", tc.name, level, ok, cause, tc.level, tc.ok, tc.cause)
@@ -98,7 +99,7 @@ func TestDialDoctorVerdicts(t *testing.T) {
 		{"ws://127.0.0.1:1/", "tcp", "refused"},
 		{"unix:///nowhere/gw.sock", "socket", "no such file"},
 	} {
-		if level, ok, cause := verdict(DialDoctor(t.Context(), tc.url, "")); ok || level != tc.level || !strings.Contains(cause, tc.cause) {
+		if level, ok, cause := verdict(fleet.DialDoctor(t.Context(), tc.url, "")); ok || level != tc.level || !strings.Contains(cause, tc.cause) {
 			t.Errorf("%s: %s %t %q", tc.url, level, ok, cause)
 		}
 	}
@@ -106,7 +107,7 @@ func TestDialDoctorVerdicts(t *testing.T) {
 	secured.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	secured.StartTLS()
 	t.Cleanup(secured.Close)
-	if level, ok, _ := verdict(DialDoctor(t.Context(), strings.Replace(secured.URL, "https", "wss", 1)+"/", "")); ok || level != "tls" {
+	if level, ok, _ := verdict(fleet.DialDoctor(t.Context(), strings.Replace(secured.URL, "https", "wss", 1)+"/", "")); ok || level != "tls" {
 		t.Errorf("a certificate that nobody signed: %s %t", level, ok)
 	}
 }
@@ -114,42 +115,38 @@ func TestDialDoctorVerdicts(t *testing.T) {
 // A look from outside takes no worker's place, also before there is one.
 func TestDialDoctorHarmsNobody(t *testing.T) {
 	t.Parallel()
-	g, fake := testGateway(t, t.TempDir(), nil)
+	g := mustOpen(t, t.TempDir(), nil)
 	look := func(id string) (string, bool, string) {
-		token, err := g.tokens.Tokens().Issue(id, worker.Light().TokenLife())
+		token, err := g.Keys().Tokens().Issue(id, worker.Light().TokenLife())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return verdict(DialDoctor(t.Context(), "unix://"+g.socket, token))
+		return verdict(fleet.DialDoctor(t.Context(), "unix://"+g.Socket(), token))
 	}
-	running := mustStart(t, g, "one", "slow")
+	running := fleettest.Start(t, g.Fleet, "one", "slow")
 	if level, ok, cause := look("one"); level != "session" || !ok {
 		t.Errorf("%s %t %s", level, ok, cause)
 	}
 	if res, err := running.CallTool(t.Context(), "exec", nil, nil); err != nil || res.IsError || running.Record().Attempt != 0 {
 		t.Errorf("the session was disturbed: %+v, %v", running.Record(), err)
 	}
-	p, _ := g.config.Sandbox("slow")
-	sb, err := g.gateway.Open(t.Context(), g.tokens.Tokens(), "two", "unix://"+g.socket, p.Profile)
+	g.boxes.Late = true
+	two, err := g.Start(t.Context(), "two", "slow", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if level, ok, cause := look("two"); level != "session" || !ok {
 		t.Errorf("%s %t %s", level, ok, cause)
 	}
-	if err := fake.create(t.Context(), boxSpec{session: "two", env: sb.Env, token: sb.Token}); err != nil {
+	if err := g.boxes.Come("two"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := sb.Session.Running(ctx); err != nil {
-		t.Errorf("the worker that came after: %v", err)
-	}
+	fleettest.Await(t, two)
 	if level, ok, cause := look("nobody"); ok || level != "upgrade" || !strings.Contains(cause, "session of the token is over") {
 		t.Errorf("a session that is none: %s %t %s", level, ok, cause)
 	}
 	// Without a token the gateway is told from another server that asks for one.
-	if level, ok, cause := verdict(DialDoctor(t.Context(), "unix://"+g.socket, "")); !ok || level != "upgrade" || !strings.Contains(cause, "the gateway is there") {
+	if level, ok, cause := verdict(fleet.DialDoctor(t.Context(), "unix://"+g.Socket(), "")); !ok || level != "upgrade" || !strings.Contains(cause, "the gateway is there") {
 		t.Errorf("no token: %s %t %s", level, ok, cause)
 	}
 }

@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"context"
@@ -14,17 +14,17 @@ import (
 	"github.com/ossicle/ossicle/internal/filelock"
 )
 
-// sandboxDirPrefix begins the name of a process's directory of sandboxes.
-const sandboxDirPrefix = "ossicle-sandbox-"
+// dirPrefix begins the name of a process's directory of sandboxes.
+const dirPrefix = "ossicle-sandbox-"
 
-// sandboxDir makes a directory that the user of sandboxes can pass through: when
+// makeDir makes a directory that the user of sandboxes can pass through: when
 // we are root that is another, and a TMPDIR of our own is no place for it.
-func sandboxDir() (string, error) {
+func makeDir() (string, error) {
 	parent := os.TempDir()
 	if os.Geteuid() == 0 && !passable(parent) {
 		parent = "/tmp"
 	}
-	dir, err := os.MkdirTemp(parent, sandboxDirPrefix) // a socket's path must be short
+	dir, err := os.MkdirTemp(parent, dirPrefix) // a socket's path must be short
 	if err != nil || os.Geteuid() != 0 {
 		return dir, err
 	}
@@ -54,9 +54,9 @@ const (
 	leftMost = 64
 )
 
-// sweepSandboxDirs removes the directories beside ours that processes left behind
+// sweepDirs removes the directories beside ours that processes left behind
 // which were killed. Who lives holds his; who is older than that custom listens.
-func sweepSandboxDirs(ctx context.Context, ours string) {
+func sweepDirs(ctx context.Context, ours string) {
 	parent, err := os.Open(filepath.Dir(ours))
 	if err != nil {
 		return // they are only in the way
@@ -66,7 +66,7 @@ func sweepSandboxDirs(ctx context.Context, ours string) {
 	removed := 0
 	for _, name := range names {
 		dir := filepath.Join(filepath.Dir(ours), name)
-		if !strings.HasPrefix(name, sandboxDirPrefix) || dir == ours || !leftBehind(ctx, dir) {
+		if !strings.HasPrefix(name, dirPrefix) || dir == ours || !leftBehind(ctx, dir) {
 			continue
 		}
 		removeLeft(dir)
@@ -92,9 +92,19 @@ func abandoned(ctx context.Context, dir string) bool {
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, gatewaySocket))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, socketName))
 	if err == nil {
 		_ = conn.Close()
 	}
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+}
+
+// removeLeft removes a directory of ours that a process left behind, and nothing
+// that only bears its name.
+func removeLeft(dir string) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), dirPrefix) || !ours(info) {
+		return
+	}
+	_ = os.RemoveAll(dir) // it is only in the way
 }

@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package app
+package fleet_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ossicle/ossicle/internal/config"
+	"github.com/ossicle/ossicle/internal/fleet"
 	"github.com/ossicle/ossicle/worker"
 )
 
@@ -81,8 +82,7 @@ func TestClusterIsWatchedAfterRestart(t *testing.T) {
 	t.Parallel()
 	fake, change := newFakeCluster(t)
 	dir := t.TempDir()
-	g, _ := testGateway(t, dir, change)
-	delete(g.drivers, "far") // the real one
+	g := mustOpen(t, dir, change)
 	if _, err := g.Start(t.Context(), "one", "far", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestClusterIsWatchedAfterRestart(t *testing.T) {
 	case <-fake.seen: // by the first one
 	default:
 	}
-	testGateway(t, dir, change)
+	mustOpen(t, dir, change)
 	select {
 	case <-fake.seen:
 	case <-time.After(20 * time.Second): // a watch begins at once
@@ -106,8 +106,7 @@ func TestClusterIsWatchedAfterRestart(t *testing.T) {
 func TestClusterProfile(t *testing.T) {
 	t.Parallel()
 	fake, change := newFakeCluster(t)
-	g, _ := testGateway(t, t.TempDir(), change)
-	delete(g.drivers, "far") // the real one
+	g := mustOpen(t, t.TempDir(), change)
 	s, err := g.Start(t.Context(), "one", "far", "")
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +143,7 @@ func TestClusterNeedsDaemon(t *testing.T) {
 	far := config.Sandbox{Profile: worker.Light(), Driver: config.DriverKubernetes, Image: "x"}
 	far.Name = "far"
 	c.Sandboxes = map[string]config.Sandbox{"far": far}
-	if _, err := RunSandbox(t.Context(), c, []string{"true"}, &SandboxOptions{Profile: "far"}); err == nil || !strings.Contains(err.Error(), "ossicle sandbox start") {
+	if _, err := fleet.Run(t.Context(), c, []string{"true"}, &fleet.RunOptions{Profile: "far"}); err == nil || !strings.Contains(err.Error(), "ossicle sandbox start") {
 		t.Errorf("%v", err)
 	}
 }

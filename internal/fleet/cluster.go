@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"context"
@@ -20,35 +20,47 @@ import (
 var errPrivateGateway = errors.New("make sandbox in a cluster: its worker reaches the gateway of 'ossicle serve' alone; use a sandbox there, see 'ossicle sandbox start'")
 
 // newCluster makes the driver of a profile in a cluster. Profiles of one namespace
-// share one: each watches all of it.
-func (g *WorkerGateway) newCluster(_ context.Context, p *config.Sandbox) (*boxDriver, error) {
+// share one connection: it watches all of it.
+func (g *Fleet) newCluster(p *config.Sandbox) (Driver, error) {
 	c := &g.config.Gateway
 	if g.o.Data == "" || c.PublicURL == "" {
 		return nil, errPrivateGateway
 	}
-	driver, err := g.cluster(p)
+	cluster, err := g.cluster(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := driver.Watch(); err != nil { // of before, too: an earlier process may have made some
+	if err := cluster.Watch(); err != nil { // of before, too: an earlier process may have made some
 		return nil, fmt.Errorf("make sandbox driver: %w", err)
 	}
-	pod := podOf(p)
-	d := &boxDriver{
-		tier: config.DriverKubernetes, about: "kubernetes, image " + p.Image, gaps: driver.Gaps(), control: c.PublicURL,
-		create: func(ctx context.Context, b boxSpec) error {
-			env := maps.Clone(b.env)
-			if p.Tier != "" {
-				env[sandbox.EnvTier] = p.Tier
-			}
-			return driver.Create(ctx, kubernetes.Spec{Session: b.session, Env: env, Token: b.token, Profile: p.Profile, Pod: pod})
-		},
-		remove: driver.Delete, kill: driver.Kill,
-		close: func(context.Context) error { return nil }, // shared, see closeDrivers
-	}
-	d.check = driver.Check
-	return d, nil
+	return &clusterDriver{Driver: cluster, profile: p, pod: podOf(p), control: c.PublicURL}, nil
 }
+
+// clusterDriver is the driver of a namespace as one profile has it.
+type clusterDriver struct {
+	*kubernetes.Driver
+
+	profile *config.Sandbox
+	pod     kubernetes.Pod
+	control string
+}
+
+// Traits implements Driver.
+func (d *clusterDriver) Traits() Traits {
+	return Traits{Tier: config.DriverKubernetes, About: "kubernetes, image " + d.profile.Image, Gaps: d.Gaps(), Control: d.control}
+}
+
+// Create implements Driver.
+func (d *clusterDriver) Create(ctx context.Context, s Spec) error {
+	env := maps.Clone(s.Env)
+	if d.profile.Tier != "" {
+		env[sandbox.EnvTier] = d.profile.Tier
+	}
+	return d.Driver.Create(ctx, kubernetes.Spec{Session: s.Session, Env: env, Token: s.Token, Profile: d.profile.Profile, Pod: d.pod})
+}
+
+// Close implements Driver: other profiles use the namespace, see closeDrivers.
+func (*clusterDriver) Close(context.Context) error { return nil }
 
 // podOf is what the sandboxes of a profile run in.
 func podOf(p *config.Sandbox) kubernetes.Pod {
@@ -59,13 +71,13 @@ func podOf(p *config.Sandbox) kubernetes.Pod {
 		return strconv.FormatInt(int64(s), 10)
 	}
 	return kubernetes.Pod{
-		Image: p.Image, Args: []string{"worker", "--output", strconv.Itoa(sandboxOutput)},
+		Image: p.Image, Args: []string{"worker", "--output", strconv.Itoa(outputKept)},
 		CPU: p.Limits.CPU, Memory: bytes(p.Limits.Memory), Workspace: bytes(p.Limits.Disk), RuntimeClass: p.RuntimeClass,
 	}
 }
 
 // cluster returns the driver of a namespace; the caller holds making.
-func (g *WorkerGateway) cluster(p *config.Sandbox) (*kubernetes.Driver, error) {
+func (g *Fleet) cluster(p *config.Sandbox) (*kubernetes.Driver, error) {
 	key := p.Context + "/" + p.Namespace
 	if d := g.clusters[key]; d != nil {
 		return d, nil

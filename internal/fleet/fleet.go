@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"cmp"
@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +19,6 @@ import (
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/gateway"
-	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/internal/kubernetes"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/teardown"
@@ -33,8 +30,8 @@ const (
 	// DefaultSandboxes bounds the sandboxes of a process.
 	DefaultSandboxes = 64
 
-	gatewayDir    = "gateway" // in the data directory: keys, owner, lock
-	gatewaySocket = "gw.sock" // in the directory of a process
+	keptDir    = "gateway" // in the data directory: keys, owner, lock
+	socketName = "gw.sock" // in the directory of a process
 	// ArtifactsDir is where artifacts of sandboxes are kept, in the data directory.
 	ArtifactsDir = "artifacts"
 )
@@ -47,11 +44,12 @@ const (
 	driversBudget = 5 * time.Second
 	hostBudget    = 5 * time.Second
 	trailBudget   = 2 * time.Second
+	recordsBudget = 8 * time.Second // a checkpoint on a slow disk
 )
 
-// GatewayOptions refine a WorkerGateway. The zero value is a gateway of one process
-// that keeps nothing.
-type GatewayOptions struct {
+// Options refine a [Fleet]. The zero value is a fleet of one process that keeps
+// nothing.
+type Options struct {
 	// Data is the directory that keeps keys, the name of this host and artifacts, and
 	// is held while the gateway runs. Empty keeps nothing.
 	Data string
@@ -61,36 +59,42 @@ type GatewayOptions struct {
 	// Own says that Artifacts is a directory of the caller's, from which nothing is
 	// removed.
 	Own bool
-	// Store keeps records. Nil is memory.
-	Store worker.Store
-	// Shared says that other hosts use the store too.
-	Shared bool
-	// Audit keeps the audit. Nil is memory.
-	Audit worker.AuditStore
+	// Records is where records and audit are kept. Nil is memory.
+	Records *Records
+	// Drivers are further ways to make sandboxes, by the name that a profile has for
+	// its driver; they go before ours: local, plain and kubernetes. What ours is not is
+	// taken to end with this process.
+	Drivers map[string]NewDriver
 	// Program is the absolute path of the worker with its arguments; nil is this
 	// program's own.
 	Program []string
 	// TLS serves the own address of workers.
 	TLS *tls.Config
-	// Control is what workers of other machines dial if the configuration does not
-	// say it.
-	Control string
 	// Observe is that of worker.HostOptions.
 	Observe func(worker.Observation)
 	// Quiet keeps the audit out of the log: the caller sees how his one sandbox ends.
 	Quiet bool
 	// Logger takes the log. Nil discards.
 	Logger *slog.Logger
-
-	done func() error // closes Store and Audit; nil: they are the caller's
 }
 
-// WorkerGateway is where the sandboxes of a process come in: the host side of the
-// tool channel, what makes sandboxes, and what is kept of them. It is safe for
-// concurrent use. The caller closes it.
-type WorkerGateway struct {
+// Records are where sandboxes are kept beyond the process.
+type Records struct {
+	Store worker.Store
+	Audit worker.AuditStore
+	// Shared says that other hosts use the store too.
+	Shared bool
+	// Close is the last step of the fleet's end, also of one that could not be opened.
+	// Nil is none.
+	Close func() error
+}
+
+// Fleet are the sandboxes of a process: the gateway where their workers come in, the
+// drivers that make them, and what is kept of them. It is safe for concurrent use.
+// The caller closes it.
+type Fleet struct {
 	config *config.Config
-	o      GatewayOptions
+	o      Options
 	log    *slog.Logger
 
 	changed bell.Bell // sandboxes are other than they were
@@ -106,48 +110,51 @@ type WorkerGateway struct {
 	artifacts *gateway.Dir
 	gateway   *gateway.Gateway
 	calls     *gateway.Calls // to sandboxes that other daemons hold; nil: none does
+	shared    bool           // other hosts use the store
 	down      teardown.Stack
 
 	mu      sync.Mutex
 	closed  bool
-	begun   int                   // sandboxes that are being made
-	drivers map[string]*boxDriver // by profile
-	making  sync.Mutex            // of drivers, and of clusters
+	begun   int               // sandboxes that are being made
+	drivers map[string]Driver // by profile
+	making  sync.Mutex        // of drivers, and of clusters
 	// clusters are the drivers of namespaces, by context and name.
 	clusters map[string]*kubernetes.Driver
 	notes    map[string]string // sandbox → the agent session that has it
 }
 
-// ErrTooManySandboxes is for a process that has as many as it may.
-var ErrTooManySandboxes = errors.New("there are as many sandboxes as there may be")
+// ErrTooMany is for a process that has as many as it may.
+var ErrTooMany = errors.New("there are as many sandboxes as there may be")
 
-var errGatewayClosed = errors.New("start sandbox: the gateway is shutting down")
+// ErrClosed is for a fleet that ends.
+var ErrClosed = errors.New("start sandbox: the gateway is shutting down")
 
-// SandboxExistsError says that a sandbox of that id exists or existed.
-type SandboxExistsError struct{ ID string }
+// ExistsError says that a sandbox of that id exists or existed.
+type ExistsError struct{ ID string }
 
-func (e *SandboxExistsError) Error() string {
+func (e *ExistsError) Error() string {
 	return fmt.Sprintf("start sandbox: the id %q is taken", e.ID)
 }
 
-// SandboxProfileError says that there is no kind of sandbox of a name.
-type SandboxProfileError struct {
+// ProfileError says that there is no kind of sandbox of a name.
+type ProfileError struct {
 	Profile string
 	Known   []string
 }
 
-func (e *SandboxProfileError) Error() string {
+func (e *ProfileError) Error() string {
 	return fmt.Sprintf("start sandbox: there is no profile %.80q; there are %s", e.Profile, strings.Join(e.Known, ", "))
 }
 
-// OpenGateway serves workers on a Unix socket of this machine, and on an address
+// Open serves workers on a Unix socket of this machine, and on an address
 // of their own if the configuration has one. Sandboxes that an earlier process of
 // the same directory left are taken up again, or failed if they ended with it.
-func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *WorkerGateway, err error) {
-	g := &WorkerGateway{config: c, drivers: map[string]*boxDriver{}, clusters: map[string]*kubernetes.Driver{}, notes: map[string]string{}}
+func Open(ctx context.Context, c *config.Config, o *Options) (_ *Fleet, err error) {
+	g := &Fleet{config: c, drivers: map[string]Driver{}, clusters: map[string]*kubernetes.Driver{}, notes: map[string]string{}}
 	if o != nil {
 		g.o = *o
 	}
+	g.store, g.audit = &worker.Memory{}, &worker.MemoryAudit{}
 	if g.log = g.o.Logger; g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
 	}
@@ -156,7 +163,15 @@ func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *W
 			err = errors.Join(err, g.down.Run(context.WithoutCancel(ctx)))
 		}
 	}()
-	g.down.Push("records", storeBudget, g.closeRecords)
+	if r := g.o.Records; r != nil {
+		g.store, g.audit, g.shared = r.Store, r.Audit, r.Shared
+		g.down.Push("records", recordsBudget, func(context.Context) error {
+			if r.Close == nil {
+				return nil
+			}
+			return r.Close()
+		})
+	}
 	if err := g.hold(); err != nil {
 		return nil, err
 	}
@@ -179,11 +194,11 @@ func OpenGateway(ctx context.Context, c *config.Config, o *GatewayOptions) (_ *W
 
 // hold takes the data directory for this process: two would take each other's
 // sandboxes for their own.
-func (g *WorkerGateway) hold() error {
+func (g *Fleet) hold() error {
 	if g.o.Data == "" {
 		return nil
 	}
-	dir := filepath.Join(g.o.Data, gatewayDir)
+	dir := filepath.Join(g.o.Data, keptDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("open gateway: %w", err)
 	}
@@ -200,15 +215,15 @@ func (g *WorkerGateway) hold() error {
 
 // openDir makes the directory of this process, below which sandboxes can reach
 // their socket, and removes those of earlier processes that were killed.
-func (g *WorkerGateway) openDir(ctx context.Context) (err error) {
+func (g *Fleet) openDir(ctx context.Context) (err error) {
 	note := ""
 	if g.o.Data != "" {
-		note = filepath.Join(g.o.Data, gatewayDir, "directory")
+		note = filepath.Join(g.o.Data, keptDir, "directory")
 		if left, err := os.ReadFile(note); err == nil && abandoned(ctx, strings.TrimSpace(string(left))) { // our data may be a copy of another's
 			removeLeft(strings.TrimSpace(string(left)))
 		}
 	}
-	if g.dir, err = sandboxDir(); err != nil {
+	if g.dir, err = makeDir(); err != nil {
 		return fmt.Errorf("make directory of sandboxes: %w", err)
 	}
 	release, err := filelock.HoldDir(g.dir)
@@ -219,7 +234,7 @@ func (g *WorkerGateway) openDir(ctx context.Context) (err error) {
 		defer release()
 		return os.RemoveAll(g.dir)
 	})
-	sweepSandboxDirs(ctx, g.dir)
+	sweepDirs(ctx, g.dir)
 	if note != "" {
 		if err := os.WriteFile(note, []byte(g.dir+"\n"), 0o600); err != nil {
 			return fmt.Errorf("open gateway: %w", err)
@@ -228,17 +243,7 @@ func (g *WorkerGateway) openDir(ctx context.Context) (err error) {
 	return nil
 }
 
-// removeLeft removes a directory of ours that a process left behind, and nothing
-// that only bears its name.
-func removeLeft(dir string) {
-	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || !strings.HasPrefix(filepath.Base(dir), sandboxDirPrefix) || !ours(info) {
-		return
-	}
-	_ = os.RemoveAll(dir) // it is only in the way
-}
-
-func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
+func (g *Fleet) openHost(ctx context.Context) (err error) {
 	c := &g.config.Gateway
 	artifacts := g.o.Artifacts
 	if artifacts == "" {
@@ -264,14 +269,11 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 	}
 	g.down.Push("keys", time.Second, func(context.Context) error { g.tokens.Close(); return nil })
 	g.openTrail(ctx)
-	if g.store = g.o.Store; g.store == nil {
-		g.store = &worker.Memory{}
-	}
 	g.host = worker.NewHost(g.tokens, g.store, &worker.HostOptions{
 		Logger: g.log, Image: version.Name + " " + version.Number(), Owner: g.owner, Addr: g.config.Gateway.Address, Audit: g.trail, Sandboxes: g, Observe: g.observe,
 	})
 	g.down.Push("host", hostBudget, func(context.Context) error { g.host.Close(); return nil })
-	if g.o.Shared && g.config.Gateway.KeyFile != "" {
+	if g.shared && g.config.Gateway.KeyFile != "" {
 		g.calls = gateway.NewCalls(g.host, g.store, g.tokens.Tokens(), &gateway.CallsOptions{Logger: g.log})
 		g.down.Push("calls", hostBudget, func(context.Context) error { g.calls.Close(); return nil })
 	}
@@ -280,10 +282,7 @@ func (g *WorkerGateway) openHost(ctx context.Context) (err error) {
 }
 
 // openTrail writes the audit behind what happens.
-func (g *WorkerGateway) openTrail(ctx context.Context) {
-	if g.audit = g.o.Audit; g.audit == nil {
-		g.audit = &worker.MemoryAudit{}
-	}
+func (g *Fleet) openTrail(ctx context.Context) {
 	log := g.log
 	if g.o.Quiet {
 		log = slog.New(slog.DiscardHandler)
@@ -300,14 +299,14 @@ func (g *WorkerGateway) openTrail(ctx context.Context) {
 
 // ownName is the name of this host among those of its store: that of its data
 // directory, so that the next process takes up what this one leaves.
-func (g *WorkerGateway) ownName() (string, error) {
+func (g *Fleet) ownName() (string, error) {
 	fresh := "gw_" + strings.ToLower(rand.Text())
 	if g.o.Data == "" {
 		return fresh, nil
 	}
-	path := filepath.Join(g.o.Data, gatewayDir, "owner")
+	path := filepath.Join(g.o.Data, keptDir, "owner")
 	text, err := os.ReadFile(path)
-	if name := strings.TrimSpace(string(text)); err == nil && sandboxID.MatchString(name) {
+	if name := strings.TrimSpace(string(text)); err == nil && validID.MatchString(name) {
 		return name, nil
 	}
 	if err := os.WriteFile(path, []byte(fresh+"\n"), 0o600); err != nil {
@@ -316,11 +315,11 @@ func (g *WorkerGateway) ownName() (string, error) {
 	return fresh, nil
 }
 
-func (g *WorkerGateway) openTokens() (*gateway.Keyring, error) {
+func (g *Fleet) openTokens() (*gateway.Keyring, error) {
 	c := &g.config.Gateway
 	path, shared := c.KeyFile, c.KeyFile != ""
 	if !shared && g.o.Data != "" {
-		path = filepath.Join(g.o.Data, gatewayDir, "keys.json")
+		path = filepath.Join(g.o.Data, keptDir, "keys.json")
 	}
 	life := time.Duration(0)
 	for _, name := range g.config.SandboxNames() {
@@ -333,91 +332,9 @@ func (g *WorkerGateway) openTokens() (*gateway.Keyring, error) {
 	return gateway.OpenKeyring(path, &gateway.KeyringOptions{Shared: shared, Age: c.Rotate, Life: life, Logger: g.log})
 }
 
-// serve listens for workers.
-func (g *WorkerGateway) serve(ctx context.Context) error {
-	g.socket = filepath.Join(g.dir, gatewaySocket)
-	l, err := listenUnix(ctx, g.socket)
-	if err != nil {
-		return err
-	}
-	g.serveOn(l, nil)
-	address := g.config.Gateway.Listen
-	if address == "" || g.o.Data == "" {
-		return nil
-	}
-	if path, unix := strings.CutPrefix(address, "unix:"); unix {
-		_ = os.Remove(path) // of a process that was killed; we hold the directory
-		l, err = listenUnix(ctx, path)
-	} else if l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address); err != nil {
-		err = fmt.Errorf("serve gateway: %w", err)
-	}
-	if err != nil {
-		return err
-	}
-	g.log.InfoContext(ctx, "serving workers", logattr.Addr(l.Addr().String()))
-	g.serveOn(l, g.o.TLS)
-	return nil
-}
-
-// listenUnix listens on a socket to which the user of sandboxes may connect. The
-// token is what lets a worker in.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("serve gateway: %w", err)
-	}
-	mode := os.FileMode(0o600)
-	if os.Geteuid() == 0 {
-		mode = 0o666
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		return nil, errors.Join(fmt.Errorf("serve gateway: %w", err), l.Close())
-	}
-	return l, nil
-}
-
-func (g *WorkerGateway) serveOn(l net.Listener, conf *tls.Config) {
-	mux := g.mux()
-	server := &http.Server{Handler: mux, TLSConfig: conf, ReadHeaderTimeout: sandboxMargin, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		if conf != nil {
-			_ = server.ServeTLS(l, "", "")
-			return
-		}
-		_ = server.Serve(l)
-	}()
-	g.down.Push("listener", time.Second, func(context.Context) error {
-		err := server.Close()
-		<-served
-		return err
-	})
-}
-
-// routes are the gateway's on another server: both know their callers by the
-// worker token and by nothing else.
-func (g *WorkerGateway) routes() []httpserver.Route {
-	mux := g.mux()
-	return []httpserver.Route{
-		{Pattern: gateway.WorkerPath, Handler: mux, Open: true},
-		{Pattern: "PUT " + gateway.ArtifactsPath, Handler: mux, Open: true},
-		{Pattern: "POST " + gateway.PeersPath, Handler: mux, Open: true},
-	}
-}
-
-func (g *WorkerGateway) mux() *http.ServeMux {
-	mux := http.NewServeMux()
-	g.gateway.Mount(mux)
-	if g.calls != nil {
-		g.calls.Mount(mux)
-	}
-	return mux
-}
-
 // adopt takes up what an earlier process left. What ran on this machine ended with
 // it, and is failed at once; the others have what is left of their windows.
-func (g *WorkerGateway) adopt(ctx context.Context) error {
+func (g *Fleet) adopt(ctx context.Context) error {
 	if err := g.host.Restore(ctx); err != nil {
 		return err
 	}
@@ -434,29 +351,29 @@ func (g *WorkerGateway) adopt(ctx context.Context) error {
 	return nil
 }
 
-// sandboxID is what an id may be: it becomes a label, a word on the command line
+// validID is what an id may be: it becomes a label, a word on the command line
 // and a segment of a path.
-var sandboxID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+var validID = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
-// InvalidSandboxError says what is wrong with a request.
-type InvalidSandboxError struct{ Reason string }
+// InvalidError says what is wrong with a request.
+type InvalidError struct{ Reason string }
 
-func (e *InvalidSandboxError) Error() string { return e.Reason }
+func (e *InvalidError) Error() string { return e.Reason }
 
 // Start makes a sandbox of a profile. An empty id is a new one. The sandbox is
 // being made when it returns; Session.Running waits for it. note names whose it is.
-// Errors: InvalidSandboxError, SandboxProfileError, SandboxExistsError,
-// ErrTooManySandboxes, ErrNoSandbox, and those of the driver.
-func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*worker.Session, error) {
+// Errors: InvalidError, ProfileError, ExistsError, ErrTooMany, ErrClosed,
+// ErrNoSandbox, and those of the driver.
+func (g *Fleet) Start(ctx context.Context, id, profile, note string) (*worker.Session, error) {
 	if id == "" {
 		id = "ses_" + strings.ToLower(rand.Text())
 	}
-	if !sandboxID.MatchString(id) {
-		return nil, &InvalidSandboxError{fmt.Sprintf("start sandbox: the id %.80q: use up to 63 letters, digits, dots, dashes and underscores", id)}
+	if !validID.MatchString(id) {
+		return nil, &InvalidError{fmt.Sprintf("start sandbox: the id %.80q: use up to 63 letters, digits, dots, dashes and underscores", id)}
 	}
 	p, known := g.config.Sandbox(profile)
 	if !known {
-		return nil, &SandboxProfileError{profile, g.config.SandboxNames()}
+		return nil, &ProfileError{profile, g.config.SandboxNames()}
 	}
 	if err := g.enter(); err != nil {
 		return nil, err
@@ -467,10 +384,10 @@ func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*w
 	if err != nil {
 		return nil, err
 	}
-	sb, err := g.gateway.Open(ctx, g.tokens.Tokens(), id, d.control, p.Profile)
+	sb, err := g.gateway.Open(ctx, g.tokens.Tokens(), id, d.Traits().Control, p.Profile)
 	switch {
 	case errors.Is(err, worker.ErrConflict):
-		return nil, &SandboxExistsError{id}
+		return nil, &ExistsError{id}
 	case err != nil:
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
@@ -479,7 +396,7 @@ func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*w
 		g.notes[id] = note
 		g.mu.Unlock()
 	}
-	if err := d.create(ctx, boxSpec{session: id, env: sb.Env, token: sb.Token}); err != nil {
+	if err := d.Create(ctx, Spec{Session: id, Env: sb.Env, Token: sb.Token}); err != nil {
 		sb.Session.Exited(fmt.Sprintf("it could not be made: %.300s", err))
 		return nil, fmt.Errorf("start sandbox: %w", err)
 	}
@@ -487,21 +404,21 @@ func (g *WorkerGateway) Start(ctx context.Context, id, profile, note string) (*w
 }
 
 // enter takes a place among the sandboxes.
-func (g *WorkerGateway) enter() error {
+func (g *Fleet) enter() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	most := cmp.Or(g.config.Gateway.Sandboxes, DefaultSandboxes)
 	switch {
 	case g.closed:
-		return errGatewayClosed
+		return ErrClosed
 	case len(g.host.Sessions())+g.begun >= most:
-		return fmt.Errorf("start sandbox: %w: %d", ErrTooManySandboxes, most)
+		return fmt.Errorf("start sandbox: %w: %d", ErrTooMany, most)
 	}
 	g.begun++
 	return nil
 }
 
-func (g *WorkerGateway) leave() {
+func (g *Fleet) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.begun--
@@ -509,7 +426,7 @@ func (g *WorkerGateway) leave() {
 
 // Kill ends a sandbox at once; nothing is flushed. It waits until the session is
 // over.
-func (g *WorkerGateway) Kill(ctx context.Context, s *worker.Session, why string) error {
+func (g *Fleet) Kill(ctx context.Context, s *worker.Session, why string) error {
 	s.Kill(why)
 	select {
 	case <-s.Left():
@@ -519,8 +436,33 @@ func (g *WorkerGateway) Kill(ctx context.Context, s *worker.Session, why string)
 	}
 }
 
+// observe passes on what there is to count, and wakes whoever looks.
+func (g *Fleet) observe(o worker.Observation) {
+	if g.o.Observe != nil {
+		g.o.Observe(o)
+	}
+	g.changed.Ring("")
+}
+
+// Listen calls changed whenever sandboxes are other than they were, until stop is
+// called; changed must not block. Who listens looks at [Fleet.List] himself.
+func (g *Fleet) Listen(changed func()) (stop func()) {
+	return g.changed.Listen(func(string) { changed() })
+}
+
+// Profiles are the kinds of sandboxes that there can be, by name.
+func (g *Fleet) Profiles() []config.Sandbox {
+	var all []config.Sandbox
+	for _, name := range g.config.SandboxNames() {
+		if p, known := g.config.Sandbox(name); known {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 // exited tells a session that its sandbox ended.
-func (g *WorkerGateway) exited(session, detail string) {
+func (g *Fleet) exited(session, detail string) {
 	if s, err := g.host.Session(session); err == nil {
 		s.Exited(detail)
 	}
@@ -529,7 +471,7 @@ func (g *WorkerGateway) exited(session, detail string) {
 // drain ends what runs: sandboxes that end with this process are released, calls
 // first; workers that live elsewhere are sent to another host, or to the next
 // process of this directory.
-func (g *WorkerGateway) drain(ctx context.Context) error {
+func (g *Fleet) drain(ctx context.Context) error {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
@@ -557,4 +499,4 @@ func (g *WorkerGateway) drain(ctx context.Context) error {
 
 // Close ends the gateway and the sandboxes of this machine, in the opposite order
 // of its making, each step within its budget.
-func (g *WorkerGateway) Close(ctx context.Context) error { return g.down.Run(ctx) }
+func (g *Fleet) Close(ctx context.Context) error { return g.down.Run(ctx) }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package app
+package fleet
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"github.com/ossicle/ossicle/internal/config"
 )
 
-func (*WorkerGateway) newLocal(context.Context, *config.Sandbox) (*boxDriver, error) {
+func (*Fleet) newLocal(context.Context, *config.Sandbox) (Driver, error) {
 	return nil, fmt.Errorf("%w: sandboxes of this machine need Linux", ErrNoSandbox)
 }
 

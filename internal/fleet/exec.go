@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// sandboxMargin is what an answer may take beyond the command's time, and the
+	// margin is what an answer may take beyond the command's time, and the
 	// end of a sandbox beyond the worker's.
-	sandboxMargin = 15 * time.Second
+	margin = 15 * time.Second
 	// followWait is how long one call waits for output. It is well below the time
 	// after which a sandbox that nobody calls is released.
 	followWait = 10 * time.Second
@@ -42,12 +42,12 @@ type ExecError struct{ Reason string } // from the sandbox, quoted
 func (e *ExecError) Error() string { return "run command in sandbox: " + e.Reason }
 
 // callExec calls the tool exec once.
-func callExec(ctx context.Context, s boxCaller, arguments map[string]any, longest time.Duration) (a execAnswer, err error) {
+func callExec(ctx context.Context, s caller, arguments map[string]any, longest time.Duration) (a execAnswer, err error) {
 	text, err := json.Marshal(arguments)
 	if err != nil {
 		return a, fmt.Errorf("write command: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, longest+sandboxMargin, errors.New("the sandbox did not answer in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, longest+margin, errors.New("the sandbox did not answer in time"))
 	defer cancel()
 	answer, err := s.CallTool(ctx, "exec", jsontext.Value(text), nil)
 	if err != nil {
@@ -73,9 +73,9 @@ func said(answer *mcp.CallToolResult) string {
 	return "it answered nothing"
 }
 
-// sandboxJob is a command in a sandbox that somebody follows.
-type sandboxJob struct {
-	session boxCaller
+// followedJob is a command in a sandbox that somebody follows.
+type followedJob struct {
+	session caller
 	timeout time.Duration
 	wait    time.Duration // that the command asks for until it can begin
 	// begun is told the job's name; nil is nobody.
@@ -87,7 +87,7 @@ type sandboxJob struct {
 // run runs a command as a job, passes its output on as it comes, and ends it when
 // its time is over. With an error, ctx's too, the job may still run; id is then
 // its name.
-func (j *sandboxJob) run(ctx context.Context, command map[string]any) (id string, end execAnswer, timedOut bool, err error) {
+func (j *followedJob) run(ctx context.Context, command map[string]any) (id string, end execAnswer, timedOut bool, err error) {
 	command["background"] = true
 	job, err := callExec(ctx, j.session, command, j.wait)
 	if err != nil {
@@ -105,7 +105,7 @@ func (j *sandboxJob) run(ctx context.Context, command map[string]any) (id string
 			if _, err := callExec(ctx, j.session, map[string]any{"job": job.Job, "action": "kill"}, 0); err != nil {
 				return job.Job, end, true, err
 			}
-			timedOut, deadline = true, time.Now().Add(sandboxMargin)
+			timedOut, deadline = true, time.Now().Add(margin)
 		} else if wait <= 0 {
 			return job.Job, end, true, errors.New("run command in sandbox: it was killed when its time was over, and did not end")
 		}
@@ -128,7 +128,7 @@ func (j *sandboxJob) run(ctx context.Context, command map[string]any) (id string
 // follower passes one stream of a job on.
 type follower struct {
 	name   string
-	job    *sandboxJob
+	job    *followedJob
 	offset int64
 }
 

@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 )
 
 // newLocal makes the driver of a profile on this machine.
-func (g *WorkerGateway) newLocal(ctx context.Context, p *config.Sandbox) (*boxDriver, error) {
+func (g *Fleet) newLocal(ctx context.Context, p *config.Sandbox) (Driver, error) {
 	program, err := g.program()
 	if err != nil {
 		return nil, err
@@ -38,26 +38,37 @@ func (g *WorkerGateway) newLocal(ctx context.Context, p *config.Sandbox) (*boxDr
 	case err != nil:
 		return nil, err
 	}
-	probe := local.Probe()
-	return &boxDriver{
-		tier: string(probe.Tier), reason: probe.Reason, about: probe.String(), gaps: probe.Gaps, control: "unix://" + g.socket,
-		create: func(ctx context.Context, b boxSpec) error {
-			return local.Create(ctx, sandbox.Spec{Session: b.session, Env: b.env, Token: b.token})
-		},
-		remove: local.Delete, kill: local.Kill, close: local.Close,
-	}, nil
+	return localDriver{local, "unix://" + g.socket}, nil
+}
+
+// localDriver makes sandboxes on this machine.
+type localDriver struct {
+	*sandbox.Local
+
+	control string
+}
+
+// Traits implements Driver.
+func (d localDriver) Traits() Traits {
+	probe := d.Probe()
+	return Traits{Tier: string(probe.Tier), Reason: probe.Reason, About: probe.String(), Gaps: probe.Gaps, Control: d.control}
+}
+
+// Create implements Driver.
+func (d localDriver) Create(ctx context.Context, s Spec) error {
+	return d.Local.Create(ctx, sandbox.Spec{Session: s.Session, Env: s.Env, Token: s.Token})
 }
 
 // program is the worker that sandboxes of this machine run, where their user can
 // reach it.
-func (g *WorkerGateway) program() ([]string, error) {
+func (g *Fleet) program() ([]string, error) {
 	program := g.o.Program
 	if program == nil {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, fmt.Errorf("find our own program: %w", err)
 		}
-		program = []string{self, "worker", "--output", strconv.Itoa(sandboxOutput)}
+		program = []string{self, "worker", "--output", strconv.Itoa(outputKept)}
 	}
 	path, err := reachable(program[0], filepath.Join(g.dir, "worker"))
 	if err != nil {

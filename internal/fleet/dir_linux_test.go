@@ -1,6 +1,4 @@
-//go:build linux
-
-package app
+package fleet
 
 import (
 	"context"
@@ -25,7 +23,7 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 	t.Cleanup(func() { _ = os.RemoveAll(parent) })
 	place := func(name string) string { return filepath.Join(parent, name) }
 	old := time.Now().Add(-2 * leftAge)
-	left, held, listening, fresh, other := place(sandboxDirPrefix+"1"), place(sandboxDirPrefix+"2"), place(sandboxDirPrefix+"3"), place(sandboxDirPrefix+"4"), place("notes")
+	left, held, listening, fresh, other := place(dirPrefix+"1"), place(dirPrefix+"2"), place(dirPrefix+"3"), place(dirPrefix+"4"), place("notes")
 	for _, dir := range []string{left, held, listening, fresh, other} {
 		if err := os.MkdirAll(filepath.Join(dir, "boxes-light", "x"), 0o700); err != nil {
 			t.Fatal(err)
@@ -35,11 +33,11 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(listening, gatewaySocket))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(listening, socketName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(left, gatewaySocket))
+	dead, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(left, socketName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,13 +52,13 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 		_, err := os.Stat(dir)
 		return err == nil
 	}
-	own := place(sandboxDirPrefix + "own")
+	own := place(dirPrefix + "own")
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if sweepSandboxDirs(ended, own); !there(listening) {
+	if sweepDirs(ended, own); !there(listening) {
 		t.Error("one that could not be looked at was removed")
 	}
-	sweepSandboxDirs(t.Context(), own)
+	sweepDirs(t.Context(), own)
 	if there(left) || !there(held) || !there(listening) || !there(fresh) || !there(other) {
 		t.Errorf("left %v, held %v, listening %v, fresh %v, other %v", there(left), there(held), there(listening), there(fresh), there(other))
 	}
@@ -69,7 +67,7 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 	if err := os.Chtimes(listening, old, old); err != nil { // its socket has just gone
 		t.Fatal(err)
 	}
-	sweepSandboxDirs(t.Context(), own)
+	sweepDirs(t.Context(), own)
 	if there(held) || there(listening) || !there(fresh) {
 		t.Errorf("held %v, listening %v, fresh %v", there(held), there(listening), there(fresh))
 	}
@@ -78,7 +76,7 @@ func TestDirectoriesOfKilledProcessesGo(t *testing.T) {
 // A gateway holds its directory for as long as it is open.
 func TestTheGatewayHoldsItsDirectory(t *testing.T) {
 	t.Parallel()
-	g, err := OpenGateway(t.Context(), config.Default(), nil)
+	g, err := Open(t.Context(), config.Default(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +96,9 @@ func TestTheGatewayHoldsItsDirectory(t *testing.T) {
 func TestTheDirectoryOfAnotherGatewayStays(t *testing.T) {
 	t.Parallel()
 	first, second := t.TempDir(), t.TempDir()
-	open := func(data string) *WorkerGateway {
+	open := func(data string) *Fleet {
 		t.Helper()
-		g, err := OpenGateway(t.Context(), config.Default(), &GatewayOptions{Data: data})
+		g, err := Open(t.Context(), config.Default(), &Options{Data: data})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,10 +106,10 @@ func TestTheDirectoryOfAnotherGatewayStays(t *testing.T) {
 		return g
 	}
 	g := open(first)
-	note := filepath.Join(gatewayDir, "directory")
+	note := filepath.Join(keptDir, "directory")
 	text, err := os.ReadFile(filepath.Join(first, note))
 	if err == nil {
-		err = os.Mkdir(filepath.Join(second, gatewayDir), 0o700)
+		err = os.Mkdir(filepath.Join(second, keptDir), 0o700)
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(second, note), text, 0o600)
@@ -122,5 +120,34 @@ func TestTheDirectoryOfAnotherGatewayStays(t *testing.T) {
 	open(second)
 	if _, err := os.Stat(g.socket); err != nil {
 		t.Errorf("it lost its socket: %v", err)
+	}
+}
+
+// Whom a directory that was left behind does not belong to keeps it.
+func TestOnlyOurDirectoryIsRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	left := filepath.Join(dir, dirPrefix+"1")
+	link := filepath.Join(dir, dirPrefix+"2")
+	for _, d := range []string{other, left} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{other, link, left, "", "/"} {
+		removeLeft(d)
+	}
+	if _, err := os.Stat(other); err != nil {
+		t.Error("another's directory was removed")
+	}
+	if _, err := os.Lstat(link); err != nil {
+		t.Error("a link was taken for a directory of ours")
+	}
+	if _, err := os.Stat(left); err == nil {
+		t.Error("ours was not removed")
 	}
 }

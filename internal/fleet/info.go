@@ -1,4 +1,4 @@
-package app
+package fleet
 
 import (
 	"cmp"
@@ -12,15 +12,14 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/gateway"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/worker"
 )
 
-// SandboxInfo is a sandbox as the API shows it. Texts of Detail, Audit and Outputs
+// Info is a sandbox as the API shows it. Texts of Detail, Audit and Outputs
 // are from the sandbox in part.
-type SandboxInfo struct {
+type Info struct {
 	ID      string       `json:"id"`
 	Profile string       `json:"profile"`
 	Driver  string       `json:"driver,omitzero"` // empty for a profile that is gone
@@ -57,11 +56,11 @@ type SandboxInfo struct {
 	Reported       bool            `json:"reported"`
 	OutputsFlushed bool            `json:"outputs_flushed"`
 	Outputs        []worker.Output `json:"outputs"`
-	Audit          []SandboxAudit  `json:"audit,omitempty"`
+	Audit          []AuditEntry    `json:"audit,omitempty"`
 }
 
-// SandboxAudit is something about a sandbox that an operator may want to know.
-type SandboxAudit struct {
+// AuditEntry is something about a sandbox that an operator may want to know.
+type AuditEntry struct {
 	Time   time.Time        `json:"time"`
 	Event  string           `json:"event"`
 	Detail string           `json:"detail,omitzero"` // from the sandbox in part
@@ -71,9 +70,9 @@ type SandboxAudit struct {
 }
 
 // info describes a record.
-func (g *WorkerGateway) info(rec *worker.Record) SandboxInfo {
+func (g *Fleet) info(rec *worker.Record) Info {
 	v := rec.Versions
-	out := SandboxInfo{
+	out := Info{
 		ID: rec.ID, Profile: rec.Profile.Name, State: rec.State, Owner: rec.Owner, Here: rec.Owner == g.owner, Created: rec.Created,
 		HostImage: v.HostImage, WorkerImage: v.WorkerImage, HostVersion: v.Host, WorkerVersion: v.Worker, Channel: v.Effective, MCP: v.MCP,
 		Idle: rec.Beat.Idle.Seconds(), IdleBudget: rec.IdleBudget.Seconds(), Exec: rec.Beat.Exec.Seconds(), ExecBudget: rec.ExecBudget.Seconds(),
@@ -94,7 +93,7 @@ func (g *WorkerGateway) info(rec *worker.Record) SandboxInfo {
 		out.Driver = p.Driver
 	}
 	if d := g.made(rec.Profile.Name); d != nil && out.Here {
-		out.Tier = d.tier
+		out.Tier = d.Traits().Tier
 	}
 	g.mu.Lock()
 	out.Agent = g.notes[rec.ID]
@@ -104,7 +103,7 @@ func (g *WorkerGateway) info(rec *worker.Record) SandboxInfo {
 
 // List describes the sandboxes of the store, oldest first; those that are over
 // only if all is true.
-func (g *WorkerGateway) List(ctx context.Context, all bool) ([]SandboxInfo, error) {
+func (g *Fleet) List(ctx context.Context, all bool) ([]Info, error) {
 	recs, err := g.store.List(ctx, worker.Filter{Live: !all})
 	if err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func (g *WorkerGateway) List(ctx context.Context, all bool) ([]SandboxInfo, erro
 	slices.SortFunc(recs, func(a, b worker.Record) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
-	out := make([]SandboxInfo, 0, len(recs))
+	out := make([]Info, 0, len(recs))
 	for i := range recs {
 		if s, err := g.host.Session(recs[i].ID); err == nil { // newer than the store
 			recs[i] = s.Record()
@@ -123,33 +122,41 @@ func (g *WorkerGateway) List(ctx context.Context, all bool) ([]SandboxInfo, erro
 }
 
 // record finds a sandbox, held here or not.
-func (g *WorkerGateway) record(ctx context.Context, id string) (worker.Record, error) {
+func (g *Fleet) record(ctx context.Context, id string) (worker.Record, error) {
 	if s, err := g.host.Session(id); err == nil {
 		return s.Record(), nil
 	}
 	return g.store.Load(ctx, id)
 }
 
+// Find describes a sandbox. Errors: worker.ErrUnknownSession.
+func (g *Fleet) Find(ctx context.Context, id string) (Info, error) {
+	rec, err := g.record(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	return g.info(&rec), nil
+}
+
 // maxAuditShown bounds the entries that are shown of a sandbox.
 const maxAuditShown = 500
 
-// Show describes a sandbox, with its audit. Errors: worker.ErrUnknownSession.
-func (g *WorkerGateway) Show(ctx context.Context, id string) (SandboxInfo, error) {
-	rec, err := g.record(ctx, id)
+// Show is Find with the audit. Errors: worker.ErrUnknownSession.
+func (g *Fleet) Show(ctx context.Context, id string) (Info, error) {
+	out, err := g.Find(ctx, id)
 	if err != nil {
-		return SandboxInfo{}, err
+		return out, err
 	}
-	out := g.info(&rec)
 	entries, err := g.audit.Read(ctx, id, 0, maxAuditShown)
 	for _, e := range entries {
-		out.Audit = append(out.Audit, SandboxAudit{e.Time, e.Event, e.Detail, e.From, e.To, e.Close})
+		out.Audit = append(out.Audit, AuditEntry{e.Time, e.Event, e.Detail, e.From, e.To, e.Close})
 	}
 	return out, err
 }
 
 // Session finds a sandbox that this process holds. Errors: worker.ErrUnknownSession,
-// worker.ErrOver, or one that says who holds it.
-func (g *WorkerGateway) Session(ctx context.Context, id string) (*worker.Session, error) {
+// ElsewhereError, and for one that is over a httpserver.StatusError that says how.
+func (g *Fleet) Session(ctx context.Context, id string) (*worker.Session, error) {
 	if s, err := g.host.Session(id); err == nil {
 		return s, nil
 	}
@@ -160,45 +167,45 @@ func (g *WorkerGateway) Session(ctx context.Context, id string) (*worker.Session
 	case rec.State.Final():
 		return nil, overError(&rec)
 	}
-	return nil, &elsewhereError{id, rec.Owner}
+	return nil, &ElsewhereError{id, rec.Owner}
 }
 
-// boxCaller is a sandbox whose tools can be called, wherever it is.
-type boxCaller interface {
+// caller is a sandbox whose tools can be called, wherever it is.
+type caller interface {
 	CallTool(ctx context.Context, name string, arguments jsontext.Value, o *worker.CallOptions) (*mcp.CallToolResult, error)
 }
 
-// peerBox is a sandbox that this daemon or another holds. A call follows it when it
+// peer is a sandbox that this daemon or another holds. A call follows it when it
 // moves.
-type peerBox struct {
+type peer struct {
 	calls *gateway.Calls
 	id    string
 }
 
-// CallTool implements boxCaller.
-func (b peerBox) CallTool(ctx context.Context, name string, arguments jsontext.Value, o *worker.CallOptions) (*mcp.CallToolResult, error) {
+// CallTool implements caller.
+func (b peer) CallTool(ctx context.Context, name string, arguments jsontext.Value, o *worker.CallOptions) (*mcp.CallToolResult, error) {
 	return b.calls.CallTool(ctx, b.id, name, arguments, o)
 }
 
 // caller finds a sandbox, here or at another daemon that can be reached.
-func (g *WorkerGateway) caller(ctx context.Context, id string) (boxCaller, error) {
+func (g *Fleet) caller(ctx context.Context, id string) (caller, error) {
 	s, err := g.Session(ctx, id)
-	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
-		return peerBox{g.calls, id}, nil
+	if elsewhere := (*ElsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
+		return peer{g.calls, id}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	if g.calls != nil {
-		return peerBox{g.calls, id}, nil
+		return peer{g.calls, id}, nil
 	}
 	return s, nil
 }
 
 // release ends a sandbox in good order, here or there.
-func (g *WorkerGateway) release(ctx context.Context, id string, reason worker.Reason) (worker.Record, error) {
+func (g *Fleet) release(ctx context.Context, id string, reason worker.Reason) (worker.Record, error) {
 	s, err := g.Session(ctx, id)
-	if elsewhere := (*elsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
+	if elsewhere := (*ElsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
 		return g.calls.Release(ctx, id, reason)
 	}
 	if err != nil {
@@ -207,11 +214,11 @@ func (g *WorkerGateway) release(ctx context.Context, id string, reason worker.Re
 	return s.Release(ctx, reason)
 }
 
-// elsewhereError says which host holds a sandbox.
-type elsewhereError struct{ id, owner string }
+// ElsewhereError says which host holds a sandbox.
+type ElsewhereError struct{ ID, Owner string }
 
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("the sandbox %q is held by the host %s; ask there", e.id, e.owner)
+func (e *ElsewhereError) Error() string {
+	return fmt.Sprintf("the sandbox %q is held by the host %s; ask there", e.ID, e.Owner)
 }
 
 // overError says how a sandbox ended.
@@ -223,50 +230,10 @@ func overError(rec *worker.Record) error {
 }
 
 // States counts the sandboxes that this process holds, by state.
-func (g *WorkerGateway) States() map[string]int {
+func (g *Fleet) States() map[string]int {
 	out := map[string]int{}
 	for _, s := range g.host.Sessions() {
 		out[string(s.Record().State)]++
 	}
 	return out
-}
-
-// Probe says what keeps the sandboxes of a profile, which is found out if nobody
-// knows yet.
-func (g *WorkerGateway) Probe(ctx context.Context, profile string) (tier, reason string, err error) {
-	p, known := g.config.Sandbox(profile)
-	if !known {
-		return "", "", &SandboxProfileError{profile, g.config.SandboxNames()}
-	}
-	if p.Driver == config.DriverKubernetes {
-		return config.DriverKubernetes, "", nil
-	}
-	d, err := g.driver(ctx, &p)
-	if err != nil {
-		return "", "", err
-	}
-	return d.tier, d.reason, nil
-}
-
-// sandboxProblem maps the errors of a sandbox to the status that the API answers.
-func sandboxProblem(id string, err error) error {
-	var api *httpserver.StatusError
-	status := http.StatusUnprocessableEntity
-	switch {
-	case err == nil, errors.As(err, &api):
-		return err
-	case errors.As(err, new(*InvalidSandboxError)), errors.As(err, new(*SandboxProfileError)):
-		status = http.StatusBadRequest
-	case errors.As(err, new(*http.MaxBytesError)):
-		status = http.StatusRequestEntityTooLarge
-	case errors.Is(err, worker.ErrUnknownSession): // which is what the channel calls it
-		return httpserver.Errorf(http.StatusNotFound, "find sandbox %.80q: there is none; 'ossicle sandbox list --all' lists them", id)
-	case errors.As(err, new(*SandboxExistsError)), errors.As(err, new(*elsewhereError)), errors.Is(err, worker.ErrOver), errors.Is(err, worker.ErrReleasing):
-		status = http.StatusConflict
-	case errors.Is(err, ErrTooManySandboxes), errors.Is(err, worker.ErrBusy):
-		status = http.StatusTooManyRequests
-	case errors.Is(err, errGatewayClosed), errors.Is(err, worker.ErrDraining):
-		status = http.StatusServiceUnavailable
-	}
-	return &httpserver.StatusError{Status: status, Err: err}
 }
