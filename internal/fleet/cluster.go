@@ -21,12 +21,12 @@ var errPrivateGateway = errors.New("make sandbox in a cluster: its worker reache
 
 // newCluster makes the driver of a profile in a cluster. Profiles of one namespace
 // share one connection: it watches all of it.
-func (g *Fleet) newCluster(p *config.Sandbox) (Driver, error) {
-	c := &g.config.Gateway
-	if g.o.Data == "" || c.PublicURL == "" {
+func (f *Fleet) newCluster(p *config.Sandbox) (Driver, error) {
+	c := &f.config.Gateway
+	if f.o.Data == "" || c.PublicURL == "" {
 		return nil, errPrivateGateway
 	}
-	cluster, err := g.cluster(p)
+	cluster, err := f.cluster(p)
 	if err != nil {
 		return nil, err
 	}
@@ -77,22 +77,22 @@ func podOf(p *config.Sandbox) kubernetes.Pod {
 }
 
 // cluster returns the driver of a namespace; the caller holds making.
-func (g *Fleet) cluster(p *config.Sandbox) (*kubernetes.Driver, error) {
+func (f *Fleet) cluster(p *config.Sandbox) (*kubernetes.Driver, error) {
 	key := p.Context + "/" + p.Namespace
-	if d := g.clusters[key]; d != nil {
+	if d := f.clusters[key]; d != nil {
 		return d, nil
 	}
-	d, err := kubernetes.New(g.config.Gateway.Cluster.Reach(), &kubernetes.Options{
-		Logger: g.log, Kubeconfig: g.config.Gateway.Cluster.Kubeconfig, Context: p.Context, Namespace: p.Namespace,
-		Exited: func(session string, e kubernetes.Exit) { g.exited(session, e.String()) },
+	d, err := kubernetes.New(f.config.Gateway.Cluster.Reach(), &kubernetes.Options{
+		Logger: f.log, Kubeconfig: f.config.Gateway.Cluster.Kubeconfig, Context: p.Context, Namespace: p.Namespace,
+		Exited: func(session string, e kubernetes.Exit) { f.exited(session, e.String()) },
 		Noted: func(session string, n kubernetes.Note) {
-			g.log.LogAttrs(context.Background(), slog.LevelWarn, "a sandbox does not begin as it should", logattr.Session(session), logattr.Reason(n.String()))
-			g.trail.Audit(worker.AuditEntry{Time: time.Now(), Session: session, Host: g.owner, Event: "noted", Detail: n.String()})
+			f.log.LogAttrs(context.Background(), slog.LevelWarn, "a sandbox does not begin as it should", logattr.Session(session), logattr.Reason(n.String()))
+			f.trail.Audit(worker.AuditEntry{Time: time.Now(), Session: session, Host: f.owner, Event: "noted", Detail: n.String()})
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make sandbox driver: %w", err)
 	}
-	g.clusters[key] = d
+	f.clusters[key] = d
 	return d, nil
 }

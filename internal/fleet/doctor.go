@@ -18,33 +18,33 @@ import (
 // sandbox of this machine for each of its own, the rights in the cluster for the
 // others. program is that of Options.
 func Doctor(ctx context.Context, c *config.Config, program []string) []notice.Check {
-	g, err := Open(ctx, c, &Options{Program: program, Quiet: true})
+	f, err := Open(ctx, c, &Options{Program: program, Quiet: true})
 	if err != nil {
 		return []notice.Check{{Name: "gateway", Cause: err.Error()}}
 	}
 	var checks []notice.Check
 	for _, name := range c.SandboxNames() {
 		p, _ := c.Sandbox(name)
-		check := g.tryLocal
+		check := f.tryLocal
 		if p.Driver == config.DriverKubernetes {
-			check = g.tryCluster
+			check = f.tryCluster
 		}
 		found := check(ctx, &p)
 		found.Name = "sandbox " + name
 		checks = append(checks, found)
 	}
-	if err := g.Close(context.WithoutCancel(ctx)); err != nil {
+	if err := f.Close(context.WithoutCancel(ctx)); err != nil {
 		checks = append(checks, notice.Check{Name: "gateway", Cause: err.Error()})
 	}
 	return checks
 }
 
 // tryLocal runs a command in a sandbox.
-func (g *Fleet) tryLocal(ctx context.Context, p *config.Sandbox) notice.Check {
+func (f *Fleet) tryLocal(ctx context.Context, p *config.Sandbox) notice.Check {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeoutCause(ctx, startTime, errors.New("it took too long"))
 	defer cancel()
-	s, err := g.Start(ctx, "", p.Name, "")
+	s, err := f.Start(ctx, "", p.Name, "")
 	if err == nil {
 		err = s.Running(ctx)
 	}
@@ -57,7 +57,7 @@ func (g *Fleet) tryLocal(ctx context.Context, p *config.Sandbox) notice.Check {
 	if err != nil {
 		return notice.Check{Cause: err.Error(), Fix: "install bubblewrap, util-linux and bash, and allow user namespaces; or name another driver in the profile"}
 	}
-	t := g.made(p.Name).Traits()
+	t := f.made(p.Name).Traits()
 	return notice.Check{OK: true, Cause: summary(&t, fmt.Sprintf("%s; a command ran in it, from nothing to nothing in %s", t.About, time.Since(begun).Round(time.Millisecond)))}
 }
 
@@ -73,9 +73,9 @@ func summary(t *Traits, text string) string {
 }
 
 // tryCluster asks for the rights, and makes nothing.
-func (g *Fleet) tryCluster(ctx context.Context, p *config.Sandbox) notice.Check {
-	c := &g.config.Gateway.Cluster
-	d, err := kubernetes.New(c.Reach(), &kubernetes.Options{Logger: g.log, Kubeconfig: c.Kubeconfig, Context: p.Context, Namespace: p.Namespace})
+func (f *Fleet) tryCluster(ctx context.Context, p *config.Sandbox) notice.Check {
+	c := &f.config.Gateway.Cluster
+	d, err := kubernetes.New(c.Reach(), &kubernetes.Options{Logger: f.log, Kubeconfig: c.Kubeconfig, Context: p.Context, Namespace: p.Namespace})
 	if err == nil {
 		err = errors.Join(d.Check(ctx), d.Close(ctx))
 	}

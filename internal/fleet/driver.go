@@ -59,66 +59,66 @@ type Spec struct {
 }
 
 // driver returns the driver of a profile, which is made when it is first needed.
-func (g *Fleet) driver(ctx context.Context, p *config.Sandbox) (Driver, error) {
-	g.making.Lock()
-	defer g.making.Unlock()
-	if d := g.made(p.Name); d != nil {
+func (f *Fleet) driver(ctx context.Context, p *config.Sandbox) (Driver, error) {
+	f.making.Lock()
+	defer f.making.Unlock()
+	if d := f.made(p.Name); d != nil {
 		return d, nil
 	}
-	d, err := g.newDriver(ctx, p)
+	d, err := f.newDriver(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	if t := d.Traits(); t.Reason != "" {
-		g.log.LogAttrs(ctx, slog.LevelInfo, "sandboxes are weaker than they could be", logattr.Event(t.Tier), logattr.Reason(t.Reason))
+		f.log.LogAttrs(ctx, slog.LevelInfo, "sandboxes are weaker than they could be", logattr.Event(t.Tier), logattr.Reason(t.Reason))
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.drivers[p.Name] = d
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.drivers[p.Name] = d
 	return d, nil
 }
 
-func (g *Fleet) newDriver(ctx context.Context, p *config.Sandbox) (Driver, error) {
-	home := Home{Socket: g.socket, Exited: g.exited}
-	if other := g.o.Drivers[p.Driver]; other != nil {
+func (f *Fleet) newDriver(ctx context.Context, p *config.Sandbox) (Driver, error) {
+	home := Home{Socket: f.socket, Exited: f.exited}
+	if other := f.o.Drivers[p.Driver]; other != nil {
 		return other(ctx, p, home)
 	}
 	if p.Driver == config.DriverKubernetes {
-		return g.newCluster(p)
+		return f.newCluster(p)
 	}
-	return g.newLocal(ctx, p)
+	return f.newLocal(ctx, p)
 }
 
 // made is the driver of a profile if one was made, else nil.
-func (g *Fleet) made(profile string) Driver {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.drivers[profile]
+func (f *Fleet) made(profile string) Driver {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.drivers[profile]
 }
 
 // Delete implements worker.Sandboxes.
-func (g *Fleet) Delete(ctx context.Context, session string) error {
-	g.mu.Lock()
-	delete(g.notes, session)
-	g.mu.Unlock()
-	g.artifacts.Forget(session)
-	rec, err := g.store.Load(ctx, session)
+func (f *Fleet) Delete(ctx context.Context, session string) error {
+	f.mu.Lock()
+	delete(f.notes, session)
+	f.mu.Unlock()
+	f.artifacts.Forget(session)
+	rec, err := f.store.Load(ctx, session)
 	if errors.Is(err, worker.ErrUnknownSession) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("delete sandbox: %w", err)
 	}
-	p, known := g.config.Sandbox(rec.Profile.Name)
-	d := g.made(rec.Profile.Name)
+	p, known := f.config.Sandbox(rec.Profile.Name)
+	d := f.made(rec.Profile.Name)
 	switch {
 	case !known:
-		g.log.LogAttrs(ctx, slog.LevelWarn, "the profile of a sandbox is gone; nobody knows where it runs", logattr.Session(session))
+		f.log.LogAttrs(ctx, slog.LevelWarn, "the profile of a sandbox is gone; nobody knows where it runs", logattr.Session(session))
 		return nil
 	case d == nil && p.Driver != config.DriverKubernetes:
 		return nil // it ended with the process that had made it
 	case d == nil:
-		if d, err = g.driver(ctx, &p); err != nil {
+		if d, err = f.driver(ctx, &p); err != nil {
 			return err
 		}
 	}
@@ -129,18 +129,18 @@ func (g *Fleet) Delete(ctx context.Context, session string) error {
 }
 
 // closeDrivers ends the sandboxes that end with this process.
-func (g *Fleet) closeDrivers(ctx context.Context) error {
-	g.making.Lock()
-	defer g.making.Unlock()
-	g.mu.Lock()
-	drivers := g.drivers
-	g.drivers = map[string]Driver{}
-	g.mu.Unlock()
+func (f *Fleet) closeDrivers(ctx context.Context) error {
+	f.making.Lock()
+	defer f.making.Unlock()
+	f.mu.Lock()
+	drivers := f.drivers
+	f.drivers = map[string]Driver{}
+	f.mu.Unlock()
 	var errs []error
 	for _, d := range drivers {
 		errs = append(errs, d.Close(ctx))
 	}
-	for _, d := range g.clusters {
+	for _, d := range f.clusters {
 		errs = append(errs, d.Close(ctx))
 	}
 	return errors.Join(errs...)

@@ -70,10 +70,10 @@ type AuditEntry struct {
 }
 
 // info describes a record.
-func (g *Fleet) info(rec *worker.Record) Info {
+func (f *Fleet) info(rec *worker.Record) Info {
 	v := rec.Versions
 	out := Info{
-		ID: rec.ID, Profile: rec.Profile.Name, State: rec.State, Owner: rec.Owner, Here: rec.Owner == g.owner, Created: rec.Created,
+		ID: rec.ID, Profile: rec.Profile.Name, State: rec.State, Owner: rec.Owner, Here: rec.Owner == f.owner, Created: rec.Created,
 		HostImage: v.HostImage, WorkerImage: v.WorkerImage, HostVersion: v.Host, WorkerVersion: v.Worker, Channel: v.Effective, MCP: v.MCP,
 		Idle: rec.Beat.Idle.Seconds(), IdleBudget: rec.IdleBudget.Seconds(), Exec: rec.Beat.Exec.Seconds(), ExecBudget: rec.ExecBudget.Seconds(),
 		Calls: rec.Beat.ActiveToolCalls, Workspace: rec.Beat.WorkspaceBytes, Attempt: rec.Attempt, Tools: rec.Tools,
@@ -89,22 +89,22 @@ func (g *Fleet) info(rec *worker.Record) Info {
 		age := time.Since(rec.LastBeat).Seconds()
 		out.HeartbeatAge = &age
 	}
-	if p, known := g.config.Sandbox(rec.Profile.Name); known {
+	if p, known := f.config.Sandbox(rec.Profile.Name); known {
 		out.Driver = p.Driver
 	}
-	if d := g.made(rec.Profile.Name); d != nil && out.Here {
+	if d := f.made(rec.Profile.Name); d != nil && out.Here {
 		out.Tier = d.Traits().Tier
 	}
-	g.mu.Lock()
-	out.Agent = g.notes[rec.ID]
-	g.mu.Unlock()
+	f.mu.Lock()
+	out.Agent = f.notes[rec.ID]
+	f.mu.Unlock()
 	return out
 }
 
 // List describes the sandboxes of the store, oldest first; those that are over
 // only if all is true.
-func (g *Fleet) List(ctx context.Context, all bool) ([]Info, error) {
-	recs, err := g.store.List(ctx, worker.Filter{Live: !all})
+func (f *Fleet) List(ctx context.Context, all bool) ([]Info, error) {
+	recs, err := f.store.List(ctx, worker.Filter{Live: !all})
 	if err != nil {
 		return nil, err
 	}
@@ -113,41 +113,41 @@ func (g *Fleet) List(ctx context.Context, all bool) ([]Info, error) {
 	})
 	out := make([]Info, 0, len(recs))
 	for i := range recs {
-		if s, err := g.host.Session(recs[i].ID); err == nil { // newer than the store
+		if s, err := f.host.Session(recs[i].ID); err == nil { // newer than the store
 			recs[i] = s.Record()
 		}
-		out = append(out, g.info(&recs[i]))
+		out = append(out, f.info(&recs[i]))
 	}
 	return out, nil
 }
 
 // record finds a sandbox, held here or not.
-func (g *Fleet) record(ctx context.Context, id string) (worker.Record, error) {
-	if s, err := g.host.Session(id); err == nil {
+func (f *Fleet) record(ctx context.Context, id string) (worker.Record, error) {
+	if s, err := f.host.Session(id); err == nil {
 		return s.Record(), nil
 	}
-	return g.store.Load(ctx, id)
+	return f.store.Load(ctx, id)
 }
 
 // Find describes a sandbox. Errors: worker.ErrUnknownSession.
-func (g *Fleet) Find(ctx context.Context, id string) (Info, error) {
-	rec, err := g.record(ctx, id)
+func (f *Fleet) Find(ctx context.Context, id string) (Info, error) {
+	rec, err := f.record(ctx, id)
 	if err != nil {
 		return Info{}, err
 	}
-	return g.info(&rec), nil
+	return f.info(&rec), nil
 }
 
 // maxAuditShown bounds the entries that are shown of a sandbox.
 const maxAuditShown = 500
 
 // Show is Find with the audit. Errors: worker.ErrUnknownSession.
-func (g *Fleet) Show(ctx context.Context, id string) (Info, error) {
-	out, err := g.Find(ctx, id)
+func (f *Fleet) Show(ctx context.Context, id string) (Info, error) {
+	out, err := f.Find(ctx, id)
 	if err != nil {
 		return out, err
 	}
-	entries, err := g.audit.Read(ctx, id, 0, maxAuditShown)
+	entries, err := f.audit.Read(ctx, id, 0, maxAuditShown)
 	for _, e := range entries {
 		out.Audit = append(out.Audit, AuditEntry{e.Time, e.Event, e.Detail, e.From, e.To, e.Close})
 	}
@@ -156,11 +156,11 @@ func (g *Fleet) Show(ctx context.Context, id string) (Info, error) {
 
 // Session finds a sandbox that this process holds. Errors: worker.ErrUnknownSession,
 // ElsewhereError, and for one that is over a httpserver.StatusError that says how.
-func (g *Fleet) Session(ctx context.Context, id string) (*worker.Session, error) {
-	if s, err := g.host.Session(id); err == nil {
+func (f *Fleet) Session(ctx context.Context, id string) (*worker.Session, error) {
+	if s, err := f.host.Session(id); err == nil {
 		return s, nil
 	}
-	rec, err := g.store.Load(ctx, id)
+	rec, err := f.store.Load(ctx, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -188,25 +188,25 @@ func (b peer) CallTool(ctx context.Context, name string, arguments jsontext.Valu
 }
 
 // caller finds a sandbox, here or at another daemon that can be reached.
-func (g *Fleet) caller(ctx context.Context, id string) (caller, error) {
-	s, err := g.Session(ctx, id)
-	if elsewhere := (*ElsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
-		return peer{g.calls, id}, nil
+func (f *Fleet) caller(ctx context.Context, id string) (caller, error) {
+	s, err := f.Session(ctx, id)
+	if elsewhere := (*ElsewhereError)(nil); errors.As(err, &elsewhere) && f.calls != nil {
+		return peer{f.calls, id}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	if g.calls != nil {
-		return peer{g.calls, id}, nil
+	if f.calls != nil {
+		return peer{f.calls, id}, nil
 	}
 	return s, nil
 }
 
 // release ends a sandbox in good order, here or there.
-func (g *Fleet) release(ctx context.Context, id string, reason worker.Reason) (worker.Record, error) {
-	s, err := g.Session(ctx, id)
-	if elsewhere := (*ElsewhereError)(nil); errors.As(err, &elsewhere) && g.calls != nil {
-		return g.calls.Release(ctx, id, reason)
+func (f *Fleet) release(ctx context.Context, id string, reason worker.Reason) (worker.Record, error) {
+	s, err := f.Session(ctx, id)
+	if elsewhere := (*ElsewhereError)(nil); errors.As(err, &elsewhere) && f.calls != nil {
+		return f.calls.Release(ctx, id, reason)
 	}
 	if err != nil {
 		return worker.Record{}, err
@@ -230,9 +230,9 @@ func overError(rec *worker.Record) error {
 }
 
 // States counts the sandboxes that this process holds, by state.
-func (g *Fleet) States() map[string]int {
+func (f *Fleet) States() map[string]int {
 	out := map[string]int{}
-	for _, s := range g.host.Sessions() {
+	for _, s := range f.host.Sessions() {
 		out[string(s.Record().State)]++
 	}
 	return out

@@ -19,15 +19,15 @@ import (
 )
 
 // serve listens for workers.
-func (g *Fleet) serve(ctx context.Context) error {
-	g.socket = filepath.Join(g.dir, socketName)
-	l, err := listenUnix(ctx, g.socket)
+func (f *Fleet) serve(ctx context.Context) error {
+	f.socket = filepath.Join(f.dir, socketName)
+	l, err := listenUnix(ctx, f.socket)
 	if err != nil {
 		return err
 	}
-	g.serveOn(l, nil)
-	address := g.config.Gateway.Listen
-	if address == "" || g.o.Data == "" {
+	f.serveOn(l, nil)
+	address := f.config.Gateway.Listen
+	if address == "" || f.o.Data == "" {
 		return nil
 	}
 	if path, unix := strings.CutPrefix(address, "unix:"); unix {
@@ -39,8 +39,8 @@ func (g *Fleet) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g.log.InfoContext(ctx, "serving workers", logattr.Addr(l.Addr().String()))
-	g.serveOn(l, g.o.TLS)
+	f.log.InfoContext(ctx, "serving workers", logattr.Addr(l.Addr().String()))
+	f.serveOn(l, f.o.TLS)
 	return nil
 }
 
@@ -61,9 +61,9 @@ func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-func (g *Fleet) serveOn(l net.Listener, conf *tls.Config) {
-	mux := g.mux()
-	server := &http.Server{Handler: mux, TLSConfig: conf, ReadHeaderTimeout: margin, ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug)}
+func (f *Fleet) serveOn(l net.Listener, conf *tls.Config) {
+	mux := f.mux()
+	server := &http.Server{Handler: mux, TLSConfig: conf, ReadHeaderTimeout: margin, ErrorLog: slog.NewLogLogger(f.log.Handler(), slog.LevelDebug)}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -73,7 +73,7 @@ func (g *Fleet) serveOn(l net.Listener, conf *tls.Config) {
 		}
 		_ = server.Serve(l)
 	}()
-	g.down.Push("listener", time.Second, func(context.Context) error {
+	f.down.Push("listener", time.Second, func(context.Context) error {
 		err := server.Close()
 		<-served
 		return err
@@ -82,8 +82,8 @@ func (g *Fleet) serveOn(l net.Listener, conf *tls.Config) {
 
 // routes are the gateway's on another server: both know their callers by the
 // worker token and by nothing else.
-func (g *Fleet) routes() []httpserver.Route {
-	mux := g.mux()
+func (f *Fleet) routes() []httpserver.Route {
+	mux := f.mux()
 	return []httpserver.Route{
 		{Pattern: gateway.WorkerPath, Handler: mux, Open: true},
 		{Pattern: "PUT " + gateway.ArtifactsPath, Handler: mux, Open: true},
@@ -91,11 +91,11 @@ func (g *Fleet) routes() []httpserver.Route {
 	}
 }
 
-func (g *Fleet) mux() *http.ServeMux {
+func (f *Fleet) mux() *http.ServeMux {
 	mux := http.NewServeMux()
-	g.gateway.Mount(mux)
-	if g.calls != nil {
-		g.calls.Mount(mux)
+	f.gateway.Mount(mux)
+	if f.calls != nil {
+		f.calls.Mount(mux)
 	}
 	return mux
 }

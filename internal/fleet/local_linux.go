@@ -16,8 +16,8 @@ import (
 )
 
 // newLocal makes the driver of a profile on this machine.
-func (g *Fleet) newLocal(ctx context.Context, p *config.Sandbox) (Driver, error) {
-	program, err := g.program()
+func (f *Fleet) newLocal(ctx context.Context, p *config.Sandbox) (Driver, error) {
+	program, err := f.program()
 	if err != nil {
 		return nil, err
 	}
@@ -25,10 +25,10 @@ func (g *Fleet) newLocal(ctx context.Context, p *config.Sandbox) (Driver, error)
 	if plain {
 		tier = sandbox.Plain
 	}
-	local, err := sandbox.NewLocal(ctx, filepath.Join(g.dir, "boxes-"+p.Name), g.socket, program, &sandbox.LocalOptions{
-		Logger: g.log, Tier: tier, AllowPlain: plain, Audit: g.trail,
+	local, err := sandbox.NewLocal(ctx, filepath.Join(f.dir, "boxes-"+p.Name), f.socket, program, &sandbox.LocalOptions{
+		Logger: f.log, Tier: tier, AllowPlain: plain, Audit: f.trail,
 		Workspace: int64(p.Limits.Disk), Memory: int64(p.Limits.Memory), Processes: p.Limits.Processes,
-		Exited: func(session string, e sandbox.Exit) { g.exited(session, exitDetail(e)) },
+		Exited: func(session string, e sandbox.Exit) { f.exited(session, exitDetail(e)) },
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -38,7 +38,7 @@ func (g *Fleet) newLocal(ctx context.Context, p *config.Sandbox) (Driver, error)
 	case err != nil:
 		return nil, err
 	}
-	return localDriver{local, "unix://" + g.socket}, nil
+	return localDriver{local, "unix://" + f.socket}, nil
 }
 
 // localDriver makes sandboxes on this machine.
@@ -61,8 +61,8 @@ func (d localDriver) Create(ctx context.Context, s Spec) error {
 
 // program is the worker that sandboxes of this machine run, where their user can
 // reach it.
-func (g *Fleet) program() ([]string, error) {
-	program := g.o.Program
+func (f *Fleet) program() ([]string, error) {
+	program := f.o.Program
 	if program == nil {
 		self, err := os.Executable()
 		if err != nil {
@@ -70,7 +70,7 @@ func (g *Fleet) program() ([]string, error) {
 		}
 		program = []string{self, "worker", "--output", strconv.Itoa(outputKept)}
 	}
-	path, err := reachable(program[0], filepath.Join(g.dir, "worker"))
+	path, err := reachable(program[0], filepath.Join(f.dir, "worker"))
 	if err != nil {
 		return nil, fmt.Errorf("give the sandbox its program: %w", err)
 	}
