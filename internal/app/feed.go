@@ -96,7 +96,7 @@ func OpenFeed(ctx context.Context, c *config.Config, o *FeedOptions) (_ *Feed, e
 		return nil, fmt.Errorf("open feed: %w", err)
 	}
 	f.work(ctx, "hub", f.Hub.Run)
-	keeper := feed.NewKeeper(f.Store, bus, c.Feed.Keep, &feed.KeeperOptions{Logger: opts.Logger})
+	keeper := feed.NewKeeper(f.Store, bus, c.Feed.Keep, &feed.KeeperOptions{Spare: c.Feed.Named(), Logger: opts.Logger})
 	f.work(ctx, "retention", keeper.Run)
 	if back.outbox != nil {
 		outbox := back.outbox(bus)
@@ -191,7 +191,7 @@ func OpenTokens(ctx context.Context, c *config.Config, o *FeedOptions) (access.S
 // existingTokens are those of a log that is there.
 func existingTokens(ctx context.Context, o *FeedOptions) (access.Store, func() error, error) {
 	if err := config.CheckStore(o.Store); err != nil {
-		return nil, nil, fmt.Errorf("open tokens: %w", err)
+		return nil, nil, fmt.Errorf("open tokens: %w", &SettingError{err})
 	}
 	path, file := strings.CutPrefix(o.Store, "sqlite:")
 	if o.Store == "" {

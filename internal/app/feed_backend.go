@@ -35,7 +35,7 @@ type logBackend struct {
 
 func openLog(ctx context.Context, o *FeedOptions) (*logBackend, error) {
 	if err := config.CheckStore(o.Store); err != nil {
-		return nil, err
+		return nil, &SettingError{err}
 	}
 	path, file := strings.CutPrefix(o.Store, "sqlite:")
 	switch {
@@ -76,7 +76,7 @@ func openFileLog(ctx context.Context, path string) (*logBackend, error) {
 // openBus opens what tells other processes that the log has grown.
 func openBus(back *logBackend, o *FeedOptions) (bus feed.Bus, done func() error, err error) {
 	if err := config.CheckBus(o.Bus); err != nil {
-		return nil, nil, err
+		return nil, nil, &SettingError{err}
 	}
 	none := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(o.Bus, "://"); scheme {
@@ -84,23 +84,30 @@ func openBus(back *logBackend, o *FeedOptions) (bus feed.Bus, done func() error,
 		return &feed.Local{}, none, nil
 	case "redis", "rediss":
 		bus, err := redis.Open(o.Bus, &redis.Options{Logger: o.Logger})
-		if err != nil {
-			return nil, nil, err
+		if err != nil { // it connects later, so there is nothing wrong but the address
+			return nil, nil, &SettingError{err}
 		}
 		return bus, bus.Close, nil
 	case "nats", "tls":
 		bus, err := nats.Open(o.Bus, &nats.Options{Logger: o.Logger})
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, &SettingError{err}
 		}
 		return bus, bus.Close, nil
 	case "postgres":
 		if back.outbox == nil {
-			return nil, nil, errors.New("the bus postgres goes with a postgres:// store")
+			return nil, nil, &SettingError{errors.New("the bus postgres goes with a postgres:// store")}
 		}
 	}
 	return back.bus, none, nil
 }
+
+// SettingError says that a store or a bus is named in a form that nobody knows, or
+// that the two do not go together.
+type SettingError struct{ err error }
+
+func (e *SettingError) Error() string { return e.err.Error() }
+func (e *SettingError) Unwrap() error { return e.err }
 
 // ErrNoLog says that there is no log yet, and that none is to be made.
 var ErrNoLog = errors.New("there is no log yet")

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -54,6 +55,24 @@ func (e *noServerError) Error() string {
 
 func (*noServerError) Unwrap() error { return errNoServer }
 
+// noServer says why nobody was found: that no one serves cannot be known of a
+// directory whose token may not be read.
+func noServer(data string, token error) error {
+	if errors.Is(token, fs.ErrPermission) {
+		return &usageError{fmt.Errorf("find the process that serves: %w; run this as the user who serves, or give --url and a token of 'ossicle token create'", token)}
+	}
+	return &noServerError{data}
+}
+
+// readable opens a file, and returns what stands against it.
+func readable(path string) error {
+	f, err := os.Open(path) //nolint:gosec // of the person's own directory
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 // EnvToken is the bearer token for a daemon that is not on this machine.
 const EnvToken = "OSSICLE_TOKEN" //nolint:gosec // a name
 
@@ -88,7 +107,7 @@ func (f *daemonFlags) find(ctx context.Context, e *env, address, id string) (tar
 	}
 	if ours {
 		if address = app.FindServer(ctx, f.home(c), id); address == "" {
-			return "", "", &noServerError{f.home(c)}
+			return "", "", noServer(f.home(c), readable(filepath.Join(f.home(c), app.TokenName)))
 		}
 	}
 	token, err = f.token(e, c, ours)

@@ -101,7 +101,8 @@ func exitCode(ctx context.Context, err error) int {
 	case errors.Is(err, errInterrupted), ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.As(err, &argument), errors.As(err, &filter), errors.As(err, &limit),
-		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)), errors.As(err, &inUse), errors.As(err, new(*httpserver.OptionsError)):
+		errors.As(err, &nobody), errors.As(err, &invalid), errors.As(err, new(*mailbox.InvalidError)), errors.As(err, &inUse), errors.As(err, new(*httpserver.OptionsError)),
+		errors.As(err, new(*app.SettingError)):
 		return exitUsage
 	case errors.Is(err, errUnobserved):
 		return exitUnobserved
