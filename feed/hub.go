@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -91,7 +92,8 @@ func (h *Hub) Publish(ctx context.Context, drafts []Draft) ([]Receipt, error) {
 	}
 	receipts, err := h.store.Append(ctx, clean)
 	if err != nil {
-		if ctx.Err() == nil {
+		var full *TopicsError // which is no fault of the store
+		if ctx.Err() == nil && !errors.As(err, &full) {
 			h.note(&h.stats.Store, err)
 			h.kick() // to find out when it is well again
 		}

@@ -18,17 +18,25 @@ const DefaultRest = 30 * time.Second
 type KeeperOptions struct {
 	// Rest is the least time between two rounds.
 	Rest time.Duration
+	// Spare are topics that are kept although they are empty for long.
+	Spare []string
 	// Logger takes what goes wrong. Nil discards it.
 	Logger *slog.Logger
 }
 
-// Keeper applies the retention of topics. It works when the log has grown or the
-// oldest event of a topic comes of age, and sleeps otherwise.
+// sweepEvery is how often a Keeper that works looks at topics that need nothing as
+// far as their counts tell: idempotency keys may have come of age.
+const sweepEvery = time.Hour
+
+// Keeper applies the retention of topics, and has those forgotten that have been
+// empty for ForgetAfter. It works when the log has grown, the oldest event of a topic
+// comes of age, or an empty topic has been so for long enough, and sleeps otherwise.
 type Keeper struct {
 	store Store
 	bus   Bus
 	keep  func(topic string) Retention
 	o     KeeperOptions
+	swept time.Time // the last time that every topic was looked at
 }
 
 // NewKeeper returns a keeper that is told by the bus when the log has grown.
@@ -92,30 +100,66 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// round trims every topic, and returns when the next event comes of age, or -1.
+// round trims the topics that need it, has the empty ones forgotten, and returns when
+// the next event or topic falls due, or -1.
 func (k *Keeper) round(ctx context.Context) (time.Duration, error) {
 	topics, err := k.store.Topics(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("list topics: %w", err)
 	}
+	all := k.swept.IsZero() || time.Since(k.swept) >= sweepEvery
 	for _, t := range topics {
 		keep := k.keep(t.Name)
-		for more := keep != (Retention{}); more; {
+		for more := keep != (Retention{}) && (all || !keep.fits(t)); more; {
 			if more, err = k.store.Trim(ctx, t.Name, keep); err != nil {
 				return 0, fmt.Errorf("trim topic %s: %w", t.Name, err)
 			}
 		}
 	}
+	if all {
+		k.swept = time.Now()
+	}
 	if topics, err = k.store.Topics(ctx); err != nil {
 		return 0, fmt.Errorf("list topics: %w", err)
 	}
-	next := time.Duration(-1)
+	next, empty := time.Duration(-1), false
 	for _, t := range topics {
-		if age := k.keep(t.Name).Age; age > 0 && t.Count > 0 {
-			if left := max(0, age-t.Age); next < 0 || left < next {
-				next = left
-			}
+		if empty = empty || t.Count == 0; t.Count == 0 {
+			continue
+		}
+		if age := k.keep(t.Name).Age; age > 0 {
+			next = sooner(next, max(0, age-t.Age))
 		}
 	}
-	return next, nil
+	if !empty {
+		return next, nil
+	}
+	left, err := k.forget(ctx)
+	return sooner(next, left), err
+}
+
+// fits reports whether a topic has nothing to remove as far as its counts tell.
+func (r Retention) fits(t Topic) bool {
+	return (r.Count <= 0 || t.Count <= r.Count) && (r.Bytes <= 0 || t.Bytes <= r.Bytes) && (r.Age <= 0 || t.Count == 0 || t.Age < r.Age)
+}
+
+// forget has topics forgotten that have been empty for long.
+func (k *Keeper) forget(ctx context.Context) (time.Duration, error) {
+	for {
+		next, err := k.store.Forget(ctx, k.o.Spare, ForgetAfter)
+		if err != nil {
+			return 0, fmt.Errorf("forget topics: %w", err)
+		}
+		if next != 0 {
+			return next, nil
+		}
+	}
+}
+
+// sooner is the sooner of two times until something, of which less than 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a < 0 || b >= 0 && b < a {
+		return b
+	}
+	return a
 }

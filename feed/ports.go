@@ -14,10 +14,12 @@ type Store interface {
 	// Append publishes clean drafts, all of them or none, and has them durable
 	// when it returns. The ids of a batch rise in its order. Readers see ids in
 	// order: once one has seen id N, no event becomes visible with an id ≤ N.
+	// Error: *TopicsError, for those calls alone that ask for too many topics.
 	Append(ctx context.Context, drafts []Draft) ([]Receipt, error)
 	// Read returns a page of the log, all of one moment.
 	Read(ctx context.Context, q Query) (Page, error)
-	// Topics lists the topics that ever had events, by name.
+	// Topics lists the topics that have or had events, by name, without those that
+	// were forgotten.
 	Topics(ctx context.Context) ([]Topic, error)
 	// Trim removes the oldest events of a topic that keep does not allow, and the
 	// idempotency keys that are older than its Age or, without one, whose events
@@ -25,6 +27,13 @@ type Store interface {
 	// remove. It never holds up an Append for longer than one such step. Ages are
 	// by the clock of the store, which its processes on several machines share.
 	Trim(ctx context.Context, topic string, keep Retention) (more bool, err error)
+	// Forget removes topics that have neither events nor idempotency keys, and have
+	// been seen to have none for so long, but not those to spare; a bounded number. It
+	// returns when it is to be called again if nothing else happens: 0 is at once,
+	// less than that never. Whoever resumes or counts from before such a topic went is
+	// told that events are missing, also when it was made anew, and perhaps of topics
+	// that never had any: what is kept of those that went is one number for all.
+	Forget(ctx context.Context, spare []string, empty time.Duration) (next time.Duration, err error)
 }
 
 // Query selects a part of the log.
@@ -42,7 +51,7 @@ type Page struct {
 	Through int64
 	// Head is the position of the last event that was ever published.
 	Head Position
-	// Trimmed is the highest id that was removed from the selected topics.
+	// Trimmed is the highest id that may have been removed from the selected topics.
 	Trimmed int64
 }
 
@@ -54,7 +63,7 @@ type Topic struct {
 	First   int64     `json:"first"` // id of the oldest, 0 if there is none
 	Last    int64     `json:"last"`  // id of the newest ever
 	Oldest  time.Time `json:"oldest,omitzero"`
-	Trimmed int64     `json:"trimmed"` // highest id that was removed
+	Trimmed int64     `json:"trimmed"` // highest id that was removed, or may have been before the topic was made
 	// Age is that of the oldest, by the clock of the store.
 	Age time.Duration `json:"-"`
 }
@@ -80,7 +89,7 @@ type Bus interface {
 // Publisher appends to the log. *Hub is one.
 type Publisher interface {
 	// Publish has the drafts durable, in order, when it returns. Errors:
-	// *InvalidError, *BatchError; anything else may be tried again.
+	// *InvalidError, *BatchError, *TopicsError; anything else may be tried again.
 	Publish(ctx context.Context, drafts []Draft) ([]Receipt, error)
 }
 

@@ -48,7 +48,8 @@ type Tail struct {
 	Epoch  string
 	Events []Event
 	// Total counts the events that the topic ever had: the last of Events is the
-	// one with that number, and those before it count down one by one.
+	// one with that number, and those before it count down one by one. Where topics
+	// were forgotten, one that is made later counts on from the longest of them.
 	Total int64
 }
 

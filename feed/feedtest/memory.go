@@ -23,7 +23,15 @@ type Memory struct {
 	topics map[string]*feed.Topic
 	known  map[[2]string]entry // by topic and idempotency key
 	total  map[string]int64    // events that a topic ever had
+	empty  map[string]seen     // topics that were seen to be empty
+	gone   feed.Topic          // what is left of all that were forgotten: Trimmed, and Count of the longest
 	fail   error
+}
+
+// seen is since when a topic is empty, and its last event as it was then.
+type seen struct {
+	last  int64
+	since time.Time
 }
 
 type entry struct {
@@ -44,6 +52,7 @@ func (m *Memory) Reset() {
 	defer m.mu.Unlock()
 	m.head = feed.Position{Epoch: strings.ToLower(rand.Text())}
 	m.events, m.topics, m.known, m.total = nil, map[string]*feed.Topic{}, map[[2]string]entry{}, map[string]int64{}
+	m.empty, m.gone = map[string]seen{}, feed.Topic{}
 }
 
 // Fail has every call fail with err until it is nil.
@@ -83,8 +92,8 @@ func (m *Memory) Append(_ context.Context, drafts []feed.Draft) ([]feed.Receipt,
 		}
 		t := m.topics[d.Topic]
 		if t == nil {
-			t = &feed.Topic{Name: d.Topic}
-			m.topics[d.Topic] = t
+			t = &feed.Topic{Name: d.Topic, Trimmed: m.gone.Trimmed}
+			m.topics[d.Topic], m.total[d.Topic] = t, m.gone.Count
 		}
 		t.Last = e.ID
 		m.total[d.Topic]++
@@ -108,6 +117,14 @@ func (m *Memory) Read(_ context.Context, q feed.Query) (feed.Page, error) {
 		if q.Filter.Match(name) {
 			page.Trimmed = max(page.Trimmed, t.Trimmed)
 		}
+	}
+	for _, p := range q.Filter.Patterns() {
+		if m.topics[p] == nil {
+			page.Trimmed = max(page.Trimmed, m.gone.Trimmed)
+		}
+	}
+	if q.Filter.All() {
+		page.Trimmed = max(page.Trimmed, m.gone.Trimmed)
 	}
 	first := sort.Search(len(m.events), func(i int) bool { return m.events[i].ID > q.After })
 	looked := m.events[first:]
@@ -178,4 +195,40 @@ func (m *Memory) Trim(_ context.Context, topic string, keep feed.Retention) (boo
 		}
 	}
 	return false, nil
+}
+
+// Forget implements feed.Store.
+func (m *Memory) Forget(_ context.Context, spare []string, empty time.Duration) (time.Duration, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return 0, m.fail
+	}
+	used := map[string]bool{}
+	for _, e := range m.events {
+		used[e.Topic] = true
+	}
+	for k := range m.known {
+		used[k[0]] = true
+	}
+	next := time.Duration(-1)
+	for name, t := range m.topics {
+		if used[name] || slices.Contains(spare, name) {
+			continue
+		}
+		s, known := m.empty[name]
+		if !known || s.last != t.Last {
+			s = seen{t.Last, time.Now()}
+			m.empty[name] = s
+		}
+		if left := empty - time.Since(s.since); left <= 0 {
+			m.gone.Trimmed, m.gone.Count = max(m.gone.Trimmed, t.Last), max(m.gone.Count, m.total[name])
+			delete(m.topics, name)
+			delete(m.total, name)
+			delete(m.empty, name)
+		} else if next < 0 || left < next {
+			next = left
+		}
+	}
+	return next, nil
 }

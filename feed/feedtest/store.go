@@ -104,6 +104,7 @@ func RunStore(t *testing.T, open func(t *testing.T) func() feed.Store) {
 		}
 	})
 	t.Run("TheOldestGo", func(t *testing.T) { trims(t, open(t)()) })
+	t.Run("TopicsGoAmongWriters", func(t *testing.T) { forgetsAmongWriters(t, open(t)) })
 	t.Run("TheOrderIsThatOfVisibility", func(t *testing.T) { visible(t, open(t)) })
 	t.Run("AnEndedCallIsNoPublication", func(t *testing.T) { // F-4
 		store := open(t)()
@@ -303,4 +304,154 @@ func RunBus(t *testing.T, open func(t *testing.T) (one, other feed.Bus)) {
 		one, _ := open(t)
 		must(t, one.Ring(t.Context(), feed.Position{Epoch: strings.Repeat("e", 26), ID: 1 << 60}))
 	})
+}
+
+// A topic that has been empty for long goes, and what is left of it is the truth:
+// whoever knew it learns that events are missing, though it is made anew, and its
+// count goes on. F-1, F-4, F-19.
+func forgets(t *testing.T, store TopicStore) {
+	first := publish(t, store, draft("a", 1), draft("b", 1), draft("gone", 1), draft("gone", 2), draft("spared", 1))
+	keyed := draft("keyed", 1)
+	keyed.IdempotencyKey = "k"
+	publish(t, store, keyed)
+	trim(t, store, "gone", feed.Retention{Age: time.Nanosecond})
+	trim(t, store, "spared", feed.Retention{Age: time.Nanosecond})
+	trim(t, store, "keyed", feed.Retention{Bytes: 1, Age: time.Hour}) // its key is good for longer
+	if next := forget(t, store, time.Hour); next <= 59*time.Minute || next > time.Hour {
+		t.Errorf("looked at for the first time: again in %v", next)
+	}
+	if next := forget(t, store, time.Hour); next <= 59*time.Minute || next > time.Hour || len(topics(t, store)) != 5 {
+		t.Errorf("it has not been empty for long: again in %v", next)
+	}
+	// It is not silent, so its time begins again.
+	publish(t, store, draft("gone", 3))
+	trim(t, store, "gone", feed.Retention{Age: time.Nanosecond})
+	if forget(t, store, time.Hour); len(topics(t, store)) != 5 {
+		t.Errorf("%+v", topics(t, store))
+	}
+	last := publish(t, store, draft("a", 2))[0].ID
+	if next := forget(t, store, 0); next > 0 {
+		t.Errorf("nothing is left to go: again in %v", next)
+	}
+	all := topics(t, store)
+	if _, there := all["gone"]; there || len(all) != 4 {
+		t.Errorf("%+v", all)
+	}
+	if got := publish(t, store, keyed); !got[0].Repeated {
+		t.Error("a key went with its topic before its time")
+	}
+
+	page := func(after int64, patterns ...string) feed.Page {
+		t.Helper()
+		f, err := feed.ParseFilter(patterns...)
+		must(t, err)
+		return read(t, store, feed.Query{After: after, Filter: f})
+	}
+	missing := last - 1 // the third event of the topic that went
+	for _, patterns := range [][]string{nil, {"gone"}, {"gone", "a"}, {"go*"}} {
+		if p := page(first[2].ID, patterns...); p.Trimmed != missing {
+			t.Errorf("%q: up to %d may be missing, and %d is", patterns, p.Trimmed, missing)
+		}
+	}
+	if p := page(0, "a", "b"); p.Trimmed != 0 || len(p.Events) != 3 {
+		t.Errorf("topics that are there lost something: %+v", p)
+	}
+	tail, err := store.Tail(t.Context(), "gone", 10, wide)
+	must(t, err)
+	if tail.Total != 3 || len(tail.Events) != 0 {
+		t.Errorf("tail %+v", tail)
+	}
+	again := publish(t, store, draft("gone", 4))[0].ID
+	if again <= last {
+		t.Errorf("id %d after %d", again, last)
+	}
+	for _, patterns := range [][]string{{"gone"}, {"go*"}} {
+		if p := page(first[2].ID, patterns...); p.Trimmed != missing || len(p.Events) != 1 || p.Events[0].ID != again {
+			t.Errorf("%q, made anew: %+v, and %d is missing", patterns, p, missing)
+		}
+	}
+	if tail, err = store.Tail(t.Context(), "gone", 10, wide); err != nil || tail.Total != 4 || len(tail.Events) != 1 {
+		t.Errorf("made anew: tail %+v, %v", tail, err)
+	}
+	if made := topics(t, store)["gone"]; made.Count != 1 || made.First != again || made.Trimmed != missing {
+		t.Errorf("made anew: %+v", made)
+	}
+}
+
+// Topics go and come while others publish to them: every event is there, in order,
+// and counted once. F-2.
+func forgetsAmongWriters(t *testing.T, again func() feed.Store) {
+	const writers, each = 4, 25
+	var publishing, forgetting sync.WaitGroup
+	stop := make(chan struct{})
+	keeper := again()
+	forgetting.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			for _, topic := range []string{"x", "y"} {
+				if _, err := keeper.Trim(t.Context(), topic, feed.Retention{Age: time.Nanosecond}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if _, err := keeper.Forget(t.Context(), nil, 0); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	var mu sync.Mutex
+	ids := map[int64]bool{}
+	for w := range writers {
+		store := again()
+		publishing.Go(func() {
+			for i := range each {
+				receipts, err := store.Append(t.Context(), []feed.Draft{draft("x", w), draft("y", i), draft("kept", i)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				for _, r := range receipts {
+					ids[r.ID] = true
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	publishing.Wait()
+	close(stop)
+	forgetting.Wait()
+	store := again()
+	all := topics(t, store)
+	if kept := all["kept"]; kept.Count != writers*each || kept.Trimmed >= kept.First || len(ids) != 3*writers*each {
+		t.Errorf("%d ids, %+v", len(ids), kept)
+	}
+	var left, counted int64
+	for _, topic := range []string{"x", "y"} {
+		counted += all[topic].Count
+		f, err := feed.ParseFilter(topic)
+		must(t, err)
+		page := read(t, store, feed.Query{Filter: f})
+		left += int64(len(page.Events))
+		for _, e := range page.Events {
+			if e.ID <= page.Trimmed || !ids[e.ID] {
+				t.Errorf("event %d, and all up to %d were removed", e.ID, page.Trimmed)
+			}
+		}
+	}
+	if left != counted {
+		t.Errorf("%d events are left, and %d are counted", left, counted)
+	}
+}
+
+func forget(t *testing.T, store feed.Store, empty time.Duration) time.Duration {
+	t.Helper()
+	next, err := store.Forget(t.Context(), []string{"spared"}, empty)
+	must(t, err)
+	return next
 }

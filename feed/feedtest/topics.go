@@ -2,10 +2,14 @@ package feedtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -83,6 +87,7 @@ func RunTopics(t *testing.T, open func(t *testing.T) TopicStore) {
 			t.Errorf("the latest two: more %v (-want +got):\n%s", more, diff)
 		}
 	})
+	t.Run("AnEmptyTopicGoes", func(t *testing.T) { forgets(t, open(t)) })
 	t.Run("AnUnknownTopicIsEmpty", func(t *testing.T) {
 		store := open(t)
 		tail, err := store.Tail(t.Context(), "none", 10, wide)
@@ -111,6 +116,9 @@ func (m *Memory) Tail(_ context.Context, topic string, limit int, most int64) (f
 		return feed.Tail{}, m.fail
 	}
 	tail := feed.Tail{Epoch: m.head.Epoch, Total: m.total[topic]}
+	if m.topics[topic] == nil {
+		tail.Total = m.gone.Count
+	}
 	var bytes int64
 	for _, e := range slices.Backward(m.events) {
 		if e.Topic != topic {
@@ -147,4 +155,75 @@ func (m *Memory) States(_ context.Context, topic string, limit int, most int64) 
 	}
 	slices.SortFunc(states, func(a, b feed.Event) int { return strings.Compare(a.Key, b.Key) })
 	return states, more, nil
+}
+
+// RunTopicBound is the contract of a feed.Store that may have four topics. open makes an
+// empty log, and returns what opens it, as several processes would.
+func RunTopicBound(t *testing.T, open func(t *testing.T) func() feed.Store) {
+	refused := func(t *testing.T, err error, topic string) {
+		t.Helper()
+		var full *feed.TopicsError
+		if !errors.As(err, &full) || full.Topic != topic || full.Max != 4 {
+			t.Errorf("error %v", err)
+		}
+	}
+	// F-4, F-5: a call that asks for too many topics is refused as a whole.
+	t.Run("OneTooManyIsRefused", func(t *testing.T) {
+		again := open(t)
+		store := again()
+		publish(t, store, draft("a", 1), draft("b", 1), draft("a", 2))
+		_, err := store.Append(t.Context(), []feed.Draft{draft("a", 3), draft("c", 1), draft("d", 1), draft("e", 1)})
+		refused(t, err, "e")
+		if page := read(t, store, feed.Query{}); len(page.Events) != 3 || len(topics(t, store)) != 2 {
+			t.Errorf("of what was refused something is there: %+v", page)
+		}
+		publish(t, again(), draft("c", 1), draft("d", 1), draft("c", 2), draft("d", 2))
+		_, err = store.Append(t.Context(), []feed.Draft{draft("e", 1)})
+		refused(t, err, "e")
+		publish(t, store, draft("a", 4), draft("d", 3))
+		trim(t, store, "b", feed.Retention{Age: time.Nanosecond})
+		for range 2 {
+			forget(t, store, 0)
+		}
+		publish(t, store, draft("e", 1))
+		_, err = again().Append(t.Context(), []feed.Draft{draft("b", 1)})
+		refused(t, err, "b")
+	})
+	// Who asks for too many topics fails nobody who publishes at the same time.
+	t.Run("OthersAreNotRefused", func(t *testing.T) {
+		again := open(t)
+		publish(t, again(), draft("a", 1), draft("b", 1), draft("c", 1))
+		const callers, each = 8, 15
+		store := again()
+		var all sync.WaitGroup
+		var made, failed atomic.Int64
+		for c := range callers {
+			all.Go(func() {
+				for i := range each {
+					if _, err := store.Append(t.Context(), []feed.Draft{draft("a", i), draft("b", c)}); err != nil {
+						t.Errorf("topics that exist: %v", err)
+					}
+				}
+			})
+			all.Go(func() {
+				for i := range each {
+					topic := fmt.Sprint("new-", c, "-", i)
+					switch _, err := store.Append(t.Context(), []feed.Draft{draft("c", i), draft(topic, i)}); {
+					case err == nil:
+						made.Add(1)
+					default:
+						refused(t, err, topic)
+						failed.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		if made.Load() != 1 || failed.Load() != callers*each-1 {
+			t.Errorf("%d new topics, %d refused", made.Load(), failed.Load())
+		}
+		if got, want := count(t, store), 3+2*callers*each+2; got != want || len(topics(t, store)) != 4 {
+			t.Errorf("%d events of %d, %d topics", got, want, len(topics(t, store)))
+		}
+	})
 }

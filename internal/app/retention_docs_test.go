@@ -9,6 +9,7 @@ import (
 
 	"github.com/ossicle/ossicle/agent"
 	evidence "github.com/ossicle/ossicle/attach"
+	"github.com/ossicle/ossicle/feed"
 	"github.com/ossicle/ossicle/internal/access"
 	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/gateway"
@@ -48,6 +49,7 @@ func TestDocumentedRetention(t *testing.T) {
 	}
 	for row, numbers := range map[string][]string{
 		"events of a topic":             {count(config.DefaultRetentionCount), size(config.DefaultRetentionBytes), days(config.DefaultRetentionAge)},
+		"names of topics":               {days(feed.ForgetAfter), count(feed.MaxTopics)},
 		"notices of an agent":           {days(notice.DefaultPendingAge), days(notice.DefaultDoneAge), count(notice.DefaultKeep)},
 		"that a notice was there":       {days(notice.DefaultKeyAge)},
 		"sessions of agents":            {count(sqlite.DefaultSessions), size(sqlite.DefaultTotalBytes), count(sqlite.DefaultEntries), size(sqlite.DefaultTranscriptBytes)},

@@ -186,6 +186,22 @@ func (r Retention) under(over Retention) Retention {
 	return r
 }
 
+// Named are the topics that the configuration names, and not by a beginning alone.
+func (f *Feed) Named() (topics []string) {
+	for i := range f.Topics {
+		if !strings.HasSuffix(f.Topics[i].Topic, "*") {
+			topics = append(topics, f.Topics[i].Topic)
+		}
+	}
+	for _, h := range f.Hooks {
+		if h.Topic != "" {
+			topics = append(topics, h.Topic)
+		}
+	}
+	slices.Sort(topics)
+	return slices.Compact(topics)
+}
+
 func (f *Feed) rule(topic string) *TopicRule {
 	for i := range f.Topics {
 		if f.Topics[i].filter.Match(topic) {

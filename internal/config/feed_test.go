@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,5 +65,23 @@ func TestBadFeed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+// Topics that the configuration names are not forgotten; of a beginning there may be any
+// number.
+func TestNamedTopics(t *testing.T) {
+	t.Parallel()
+	path := write(t, `
+feed:
+  topics: [{topic: "a*", auditable: true}, {topic: b}, {topic: c}]
+  hooks: {one: {secret_env: S, topic: c}, two: {secret_env: S, topic: d}, three: {secret_env: S, agent: e}}
+`)
+	c, err := Load(path, env(map[string]string{"S": "x"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Feed.Named(); !slices.Equal(got, []string{"b", "c", "d"}) {
+		t.Errorf("%q", got)
 	}
 }

@@ -23,6 +23,7 @@ func TestThePageHasTheNumbers(t *testing.T) {
 		fmt.Sprintf("| data, compact | %d bytes |", feed.MaxData),
 		fmt.Sprintf("| type; key and idempotency key | %d; %d bytes", feed.MaxType, feed.MaxKey),
 		fmt.Sprintf("| array | %d events |", feed.MaxBatch),
+		fmt.Sprintf("| topics | %d in all | 507 for one that is new |", feed.MaxTopics),
 		fmt.Sprintf("| JSON body | %d bytes |", MaxBody),
 		fmt.Sprintf("| line of NDJSON | %d bytes |", maxLine),
 		fmt.Sprintf("| silence in a body | %v |", DefaultBodySilent),

@@ -242,6 +242,9 @@ func (s *Server) refusalOf(err error) *refusal {
 	case errors.As(err, &bad):
 		return &refusal{http.StatusBadRequest, err.Error()}
 	}
+	if full, ok := errors.AsType[*feed.TopicsError](err); ok {
+		return &refusal{http.StatusInsufficientStorage, full.Error()}
+	}
 	s.log.Warn("events cannot be published", logattr.Err(err))
 	return &refusal{http.StatusServiceUnavailable, "the log cannot be written now; try again in a moment, with the same Idempotency-Key"}
 }

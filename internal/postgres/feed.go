@@ -21,8 +21,9 @@ const trimStep = 500
 // Feed is the feed.Store of a database. Several processes may publish and read
 // at once: they learn of each other's events by a Bus.
 type Feed struct {
-	db    *DB
-	queue appends
+	db     *DB
+	queue  appends
+	topics int64 // that there may be
 
 	mu   sync.Mutex
 	seen feed.Position // the furthest that was ever read
@@ -34,15 +35,18 @@ var _ feed.Store = (*Feed)(nil)
 func (db *DB) Feed() *Feed { return db.feed }
 
 func newFeed(db *DB) *Feed {
-	return &Feed{db: db, queue: appends{slots: make(chan struct{}, maxAppends)}}
+	return &Feed{db: db, topics: feed.MaxTopics, queue: appends{slots: make(chan struct{}, maxAppends)}}
 }
 
 const (
-	selectHead = `SELECT l.epoch, l.head, coalesce((SELECT max(t.trimmed) FROM ossicle.feed_topic t), 0) FROM ossicle.feed_log l`
+	selectHead = `SELECT l.epoch, l.head, greatest(l.forgotten, (SELECT max(t.trimmed) FROM ossicle.feed_topic t)) FROM ossicle.feed_log l`
 	selectPage = `SELECT id, topic, time, type, key, data, loose FROM ossicle.feed_event WHERE id > $1 ORDER BY id LIMIT $2`
 
-	selected       = ` = ANY ($1) OR EXISTS (SELECT FROM unnest($2::text[]) p WHERE starts_with(`
-	selectSomeHead = `SELECT l.epoch, l.head, coalesce((SELECT max(t.trimmed) FROM ossicle.feed_topic t WHERE t.name` + selected + `t.name, p))), 0)
+	selected = ` = ANY ($1) OR EXISTS (SELECT FROM unnest($2::text[]) p WHERE starts_with(`
+	// A beginning may be that of topics that were forgotten, and a name that of one.
+	selectSomeHead = `SELECT l.epoch, l.head, greatest((SELECT max(t.trimmed) FROM ossicle.feed_topic t WHERE t.name` + selected + `t.name, p))),
+			CASE WHEN cardinality($2::text[]) > 0 OR EXISTS (SELECT FROM unnest($1::text[]) AS u (name)
+				WHERE NOT EXISTS (SELECT FROM ossicle.feed_topic t WHERE t.name = u.name)) THEN l.forgotten ELSE 0 END)
 		FROM ossicle.feed_log l`
 	selectSomePage = `SELECT id, topic, time, type, key, CASE WHEN topic` + selected + `topic, p)) THEN data ELSE '' END, loose
 		FROM ossicle.feed_event WHERE id > $3 ORDER BY id LIMIT $4`

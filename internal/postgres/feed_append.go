@@ -116,16 +116,17 @@ func (f *Feed) appendAll(ctx context.Context) {
 		if len(group) == 0 {
 			return
 		}
-		err := f.appendGroup(ctx, group)
+		f.appendWithin(ctx, group)
 		for _, a := range group {
-			a.err = err
 			<-f.queue.slots // before it is told: whoever has its answer takes up no place any more
 			close(a.done)
 		}
 	}
 }
 
-func (f *Feed) appendGroup(ctx context.Context, group []*appending) error {
+// appendGroup appends the calls of a group in one transaction. If they would make too
+// many topics it is full, and nothing is appended.
+func (f *Feed) appendGroup(ctx context.Context, group []*appending) (full bool, err error) {
 	var columns [5][]string
 	for _, a := range group {
 		for _, d := range a.drafts {
@@ -134,25 +135,25 @@ func (f *Feed) appendGroup(ctx context.Context, group []*appending) error {
 			}
 		}
 	}
-	args := make([]any, len(columns))
+	args := make([]any, len(columns), len(columns)+1)
 	for i, c := range columns {
 		args[i] = c
 	}
 	all := make([]feed.Receipt, 0, len(columns[0]))
-	err := f.db.call(ctx, `SELECT event_id, repeated FROM ossicle.feed_append($1, $2, $3, $4, $5)`, args, func(rows pgx.Rows) error {
+	err = f.db.call(ctx, `SELECT event_id, repeated FROM ossicle.feed_publish($1, $2, $3, $4, $5, $6)`, append(args, f.topics), func(rows pgx.Rows) error {
 		var r feed.Receipt
 		err := rows.Scan(&r.ID, &r.Repeated)
 		all = append(all, r)
 		return err
 	})
-	if err != nil {
-		return err
+	if err != nil || len(all) == 0 {
+		return err == nil, err
 	}
 	if len(all) != len(columns[0]) {
-		return fmt.Errorf("%d of %d events have an id", len(all), len(columns[0]))
+		return false, fmt.Errorf("%d of %d events have an id", len(all), len(columns[0]))
 	}
 	for _, a := range group {
 		a.receipts, all = all[:len(a.drafts):len(a.drafts)], all[len(a.drafts):]
 	}
-	return nil
+	return false, nil
 }

@@ -24,7 +24,7 @@ const (
 	selectStates = selectNewest + `SELECT id, size FROM ossicle.feed_event
 		WHERE id IN (SELECT max(id) FROM ossicle.feed_event WHERE topic = $1 AND key <> '' GROUP BY key) ORDER BY id DESC LIMIT $2` + endNewest
 
-	selectTotal = `SELECT l.epoch, coalesce((SELECT t.n + t.removed FROM ossicle.feed_topic t WHERE t.name = $1), 0) FROM ossicle.feed_log l`
+	selectTotal = `SELECT l.epoch, coalesce((SELECT t.n + t.removed FROM ossicle.feed_topic t WHERE t.name = $1), l.counted) FROM ossicle.feed_log l`
 )
 
 // Tail implements feed.TopicReader.

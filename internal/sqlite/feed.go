@@ -18,12 +18,15 @@ const insertRows = 20
 
 // Feed is the feed.Store of a file. Several processes may publish and read at
 // once: they learn of each other's events by a Bell.
-type Feed struct{ db *DB }
+type Feed struct {
+	db     *DB
+	topics int64 // that there may be
+}
 
 var _ feed.Store = (*Feed)(nil)
 
 // Feed returns the log of events in the file.
-func (db *DB) Feed() *Feed { return &Feed{db} }
+func (db *DB) Feed() *Feed { return &Feed{db, feed.MaxTopics} }
 
 // Append implements feed.Store. The file has one writer at a time, so the order
 // of ids is that of the commits. Calls that come while one is at the disk share
@@ -39,40 +42,86 @@ func (f *Feed) Append(ctx context.Context, drafts []feed.Draft) ([]feed.Receipt,
 	return receipts, nil
 }
 
-// commit appends the drafts in one transaction.
-func (f *Feed) commit(ctx context.Context, drafts []feed.Draft) (receipts []feed.Receipt, err error) {
-	err = f.db.write(ctx, func(t *tx) error {
-		var head int64
-		if err := t.one(`SELECT head FROM feed_log`, nil, &head); err != nil {
+// commit appends the drafts of calls in one transaction.
+func (f *Feed) commit(ctx context.Context, calls []*appending) error {
+	return f.db.write(ctx, func(t *tx) error {
+		var head, topics int64
+		if err := t.one(`SELECT head, topics FROM feed_log`, nil, &head, &topics); err != nil {
 			return err
 		}
-		b := batch{now: time.Now().UnixNano(), head: head, topics: map[string]*topicRow{}, receipts: make([]feed.Receipt, len(drafts))}
-		for i, d := range drafts {
-			if err := b.add(t, i, d); err != nil {
+		b := batch{now: time.Now().UnixNano(), head: head, topics: map[string]*topicRow{}, most: f.topics, room: f.topics - topics}
+		for _, call := range calls {
+			b.left += int64(len(call.drafts))
+		}
+		for _, call := range calls {
+			if err := b.call(t, call); err != nil {
 				return err
 			}
 		}
-		receipts = b.receipts
 		return b.flush(t)
 	})
-	return receipts, err
 }
 
 // batch is an append under way. Nothing but its transaction writes, so it
 // assigns the ids itself and inserts many rows with one statement.
 type batch struct {
-	now      int64
-	head     int64
-	topics   map[string]*topicRow
-	receipts []feed.Receipt
-	rows     []any // seven values for each event that is not inserted yet
+	now    int64
+	head   int64
+	topics map[string]*topicRow
+	most   int64 // topics that there may be
+	room   int64 // topics that may be made
+	left   int64 // drafts that are not added yet
+	rows   []any // seven values for each event that is not inserted yet
 }
 
 type topicRow struct {
 	id, n, bytes, last int64
 }
 
-func (b *batch) add(t *tx, i int, d feed.Draft) error {
+// call adds the drafts of a call, unless they have too many topics.
+func (b *batch) call(t *tx, call *appending) (err error) {
+	call.receipts = nil
+	if call.err, err = b.admit(t, call.drafts); call.err != nil || err != nil {
+		return err
+	}
+	call.receipts = make([]feed.Receipt, len(call.drafts))
+	for i, d := range call.drafts {
+		if err := b.add(t, &call.receipts[i], d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// admit takes the room of the topics that drafts would make, or says that there is not
+// enough. While there is room for all that is left it does not look.
+func (b *batch) admit(t *tx, drafts []feed.Draft) (refused, err error) {
+	enough := b.room >= b.left
+	b.left -= int64(len(drafts))
+	if enough {
+		return nil, nil
+	}
+	made := map[string]bool{}
+	for _, d := range drafts {
+		if b.topics[d.Topic] != nil || made[d.Topic] {
+			continue
+		}
+		var there int
+		switch err := t.one(`SELECT 1 FROM feed_topic WHERE name = ?`, []any{d.Topic}, &there); {
+		case err == nil:
+		case !errors.Is(err, sql.ErrNoRows):
+			return nil, err
+		case int64(len(made)) >= b.room:
+			return &feed.TopicsError{Topic: d.Topic, Max: b.most}, nil
+		default:
+			made[d.Topic] = true
+		}
+	}
+	b.room -= int64(len(made))
+	return nil, nil
+}
+
+func (b *batch) add(t *tx, receipt *feed.Receipt, d feed.Draft) error {
 	topic, err := b.topic(t, d.Topic)
 	if err != nil {
 		return err
@@ -80,14 +129,14 @@ func (b *batch) add(t *tx, i int, d feed.Draft) error {
 	if d.IdempotencyKey != "" {
 		known, err := b.idempotent(t, topic.id, d.IdempotencyKey)
 		if err != nil || known != 0 {
-			b.receipts[i] = feed.Receipt{ID: known, Repeated: true}
+			*receipt = feed.Receipt{ID: known, Repeated: true}
 			return err
 		}
 	}
 	b.head++
 	size := int64(len(d.Data) + len(d.Type) + len(d.Key))
 	topic.n, topic.bytes, topic.last = topic.n+1, topic.bytes+size, b.head
-	b.receipts[i].ID = b.head
+	receipt.ID = b.head
 	b.rows = append(b.rows, b.head, topic.id, b.now, size, d.Type, d.Key, string(d.Data))
 	if len(b.rows) == insertRows*eventColumns {
 		return b.insert(t)
@@ -167,18 +216,19 @@ func (f *Feed) Read(ctx context.Context, q feed.Query) (feed.Page, error) {
 	}
 	var page feed.Page
 	err := f.db.read(ctx, func(t *tx) error {
-		if err := t.one(`SELECT epoch, head FROM feed_log`, nil, &page.Head.Epoch, &page.Head.ID); err != nil {
+		var forgotten int64
+		err := t.one(`SELECT epoch, head, forgotten FROM feed_log`, nil, &page.Head.Epoch, &page.Head.ID, &forgotten)
+		if err != nil {
 			return err
 		}
-		names, err := t.selected(q.Filter, &page.Trimmed)
-		if err != nil {
+		if page.Trimmed, err = t.trimmed(q.Filter, forgotten); err != nil {
 			return err
 		}
 		page.Through = page.Head.ID
 		if q.After >= page.Head.ID {
 			return nil
 		}
-		return t.readEvents(q, names, &page)
+		return t.readEvents(q, &page)
 	})
 	if err != nil {
 		return feed.Page{}, fmt.Errorf("read events: %w", err)
@@ -186,38 +236,22 @@ func (f *Feed) Read(ctx context.Context, q feed.Query) (feed.Page, error) {
 	return page, nil
 }
 
-// selected returns the names of the topics that a filter selects, by number, and
-// the highest id that was removed from them.
-func (t *tx) selected(f feed.Filter, trimmed *int64) (map[int64]string, error) {
-	names := map[int64]string{}
-	err := t.each(`SELECT id, name, trimmed FROM feed_topic`, nil, func(scan func(...any) error) error {
-		var id, removed int64
-		var name string
-		err := scan(&id, &name, &removed)
-		if err == nil && f.Match(name) {
-			names[id] = name
-			*trimmed = max(*trimmed, removed)
-		}
-		return err
-	})
-	return names, err
-}
-
-func (t *tx) readEvents(q feed.Query, names map[int64]string, page *feed.Page) error {
+func (t *tx) readEvents(q feed.Query, page *feed.Page) error {
 	looked := 0
 	var last int64
-	err := t.each(`SELECT id, topic, time, type, key, data FROM feed_event WHERE id > ? ORDER BY id LIMIT ?`, []any{q.After, q.Limit},
+	err := t.each(`SELECT e.id, t.name, e.time, e.type, e.key, e.data FROM feed_event e CROSS JOIN feed_topic t ON t.id = e.topic
+		WHERE e.id > ? ORDER BY e.id LIMIT ?`, []any{q.After, q.Limit},
 		func(scan func(...any) error) error {
-			var topic, at int64
+			var at int64
 			var data string
 			e := feed.Event{Epoch: page.Head.Epoch}
-			if err := scan(&e.ID, &topic, &at, &e.Type, &e.Key, &data); err != nil {
+			if err := scan(&e.ID, &e.Topic, &at, &e.Type, &e.Key, &data); err != nil {
 				return err
 			}
 			looked++
 			last = e.ID
-			if name, ok := names[topic]; ok {
-				e.Topic, e.Time, e.Data = name, time.Unix(0, at).UTC(), json.RawMessage(data)
+			if q.Filter.Match(e.Topic) {
+				e.Time, e.Data = time.Unix(0, at).UTC(), json.RawMessage(data)
 				page.Events = append(page.Events, e)
 			}
 			return nil

@@ -39,7 +39,7 @@ func newAppendGroup() *appendGroup { return &appendGroup{turn: make(chan struct{
 
 // add appends the drafts with whatever waits beside them. Whoever gets the turn
 // commits for all.
-func (g *appendGroup) add(ctx context.Context, drafts []feed.Draft, commit func(context.Context, []feed.Draft) ([]feed.Receipt, error)) ([]feed.Receipt, error) {
+func (g *appendGroup) add(ctx context.Context, drafts []feed.Draft, commit func(context.Context, []*appending) error) ([]feed.Receipt, error) {
 	one := &appending{drafts: drafts, done: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, one)
@@ -82,24 +82,27 @@ func (g *appendGroup) leave(one *appending) bool {
 }
 
 // next takes the calls of the next commit, at least one.
-func (g *appendGroup) next() (calls []*appending, drafts []feed.Draft) {
+func (g *appendGroup) next() (calls []*appending) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for len(g.waiting) > 0 && (len(calls) == 0 || len(drafts)+len(g.waiting[0].drafts) <= sharedDrafts) {
-		calls, drafts = append(calls, g.waiting[0]), append(drafts, g.waiting[0].drafts...)
+	for drafts := 0; len(g.waiting) > 0 && (len(calls) == 0 || drafts+len(g.waiting[0].drafts) <= sharedDrafts); {
+		calls, drafts = append(calls, g.waiting[0]), drafts+len(g.waiting[0].drafts)
 		g.waiting = slices.Delete(g.waiting, 0, 1)
 	}
-	return calls, drafts
+	return calls
 }
 
-func (g *appendGroup) commitNext(ctx context.Context, commit func(context.Context, []feed.Draft) ([]feed.Receipt, error)) {
-	calls, drafts := g.next()
+// commitNext has a commit set the receipts of its calls, or the errors of those that it
+// refuses; its own error is that of all.
+
+func (g *appendGroup) commitNext(ctx context.Context, commit func(context.Context, []*appending) error) {
+	calls := g.next()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTime)
 	defer cancel()
-	receipts, err := commit(ctx, drafts)
+	err := commit(ctx, calls)
 	for _, one := range calls {
-		if one.err = err; err == nil {
-			one.receipts, receipts = receipts[:len(one.drafts):len(one.drafts)], receipts[len(one.drafts):]
+		if err != nil {
+			one.receipts, one.err = nil, err
 		}
 		close(one.done)
 	}

@@ -22,15 +22,18 @@ func TestWaitingAppendsShareACommit(t *testing.T) {
 		gate := make(chan struct{})
 		var sizes []int
 		next := int64(0)
-		commit := func(_ context.Context, drafts []feed.Draft) ([]feed.Receipt, error) {
+		commit := func(_ context.Context, calls []*appending) error {
 			<-gate
-			sizes = append(sizes, len(drafts))
-			receipts := make([]feed.Receipt, len(drafts))
-			for i := range drafts {
-				next++
-				receipts[i].ID = next
+			sizes = append(sizes, 0)
+			for _, one := range calls {
+				sizes[len(sizes)-1] += len(one.drafts)
+				one.receipts = make([]feed.Receipt, len(one.drafts))
+				for i := range one.drafts {
+					next++
+					one.receipts[i].ID = next
+				}
 			}
-			return receipts, nil
+			return nil
 		}
 		var wg sync.WaitGroup
 		call := func(ctx context.Context, n int) {
@@ -75,15 +78,16 @@ func TestASharedCommitFailsForAll(t *testing.T) {
 	t.Parallel()
 	g := newAppendGroup()
 	full := errors.New("no space")
-	_, err := g.add(t.Context(), make([]feed.Draft, 1), func(context.Context, []feed.Draft) ([]feed.Receipt, error) { return nil, full })
+	_, err := g.add(t.Context(), make([]feed.Draft, 1), func(context.Context, []*appending) error { return full })
 	if !errors.Is(err, full) {
 		t.Errorf("error %v", err)
 	}
-	receipts, err := g.add(t.Context(), make([]feed.Draft, 1), func(ctx context.Context, d []feed.Draft) ([]feed.Receipt, error) {
+	receipts, err := g.add(t.Context(), make([]feed.Draft, 1), func(ctx context.Context, calls []*appending) error {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a commit without a deadline")
 		}
-		return make([]feed.Receipt, len(d)), nil
+		calls[0].receipts = make([]feed.Receipt, 1)
+		return nil
 	})
 	if err != nil || len(receipts) != 1 {
 		t.Errorf("after a failure: %v, %v", receipts, err)

@@ -184,7 +184,7 @@ func TestAppendIsAtomic(t *testing.T) {
 	db.stepped = cancel
 	drafts := events(30, "a", "b")
 	drafts[3].IdempotencyKey = "k"
-	if _, err := f.commit(ctx, drafts); err == nil {
+	if err := f.commit(ctx, []*appending{{drafts: drafts}}); err == nil {
 		t.Fatal("no error")
 	}
 	db.stepped = func() {}

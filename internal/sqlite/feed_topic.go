@@ -25,7 +25,7 @@ func (f *Feed) Tail(ctx context.Context, topic string, limit int, size int64) (f
 		var id int64
 		err := t.one(`SELECT id, n + removed FROM feed_topic WHERE name = ?`, []any{topic}, &id, &tail.Total)
 		if errors.Is(err, sql.ErrNoRows) {
-			return nil
+			return t.one(`SELECT counted FROM feed_log`, nil, &tail.Total)
 		}
 		if err != nil {
 			return err

@@ -69,7 +69,8 @@ func outcome(err error) string {
 	}
 	var invalid *feed.InvalidError
 	var batch *feed.BatchError
-	if errors.As(err, &invalid) || errors.As(err, &batch) {
+	var full *feed.TopicsError
+	if errors.As(err, &invalid) || errors.As(err, &batch) || errors.As(err, &full) {
 		return "refused"
 	}
 	return "failed"
@@ -119,6 +120,11 @@ func (s *store) Topics(ctx context.Context) ([]feed.Topic, error) {
 // Trim implements feed.Store.
 func (s *store) Trim(ctx context.Context, topic string, keep feed.Retention) (bool, error) {
 	return timed(ctx, s, "trim", func(ctx context.Context) (bool, error) { return s.next.Trim(ctx, topic, keep) })
+}
+
+// Forget implements feed.Store.
+func (s *store) Forget(ctx context.Context, spare []string, empty time.Duration) (time.Duration, error) {
+	return timed(ctx, s, "forget", func(ctx context.Context) (time.Duration, error) { return s.next.Forget(ctx, spare, empty) })
 }
 
 // Bus counts the rings of a bus. If the bus is Ailing, the metrics tell its

@@ -27,7 +27,7 @@ var (
 	publishSeconds  = metric{"ossicle_feed_publish_seconds", histogram, []string{"result"}, "Time until a batch was durable (`ok`), or not taken: `refused` is the publisher's fault, `failed` ours."}
 	publishedEvents = metric{"ossicle_feed_published_events_total", counter, []string{"topic"}, "Events that were published here, by topic; those of topics beyond the first 50 count as `other`."}
 	repeatedEvents  = metric{"ossicle_feed_repeated_events_total", counter, nil, "Events that were known by their idempotency key, and not published again."}
-	storeSeconds    = metric{"ossicle_feed_store_seconds", histogram, []string{"operation", "result"}, "Time of a call of the log's store: `append`, `read`, `topics` or `trim`, with the result `ok` or `failed`."}
+	storeSeconds    = metric{"ossicle_feed_store_seconds", histogram, []string{"operation", "result"}, "Time of a call of the log's store: `append`, `read`, `topics`, `trim` or `forget`, with the result `ok` or `failed`."}
 	storeUp         = metric{"ossicle_feed_store_up", gauge, nil, "1 if the log could be read at the last try, else 0."}
 
 	busUp    = metric{"ossicle_feed_bus_up", gauge, nil, "1 if this process hears the bus and can ring it, else 0: then it learns late of events that others publish."}
