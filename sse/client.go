@@ -119,9 +119,15 @@ func (c *Client) LastID() string {
 	return c.last
 }
 
-// remember keeps an id if a header can carry it.
+// Resumable reports whether a header can carry an id. A client goes on from the last
+// one that is.
+func Resumable(id string) bool {
+	return len(id) <= MaxID && !strings.ContainsFunc(id, func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f })
+}
+
+// remember keeps an id if it can be sent.
 func (c *Client) remember(id string) bool {
-	if len(id) > MaxID || strings.ContainsFunc(id, func(r rune) bool { return (r < ' ' && r != '\t') || r == 0x7f }) {
+	if !Resumable(id) {
 		return false
 	}
 	c.mu.Lock()

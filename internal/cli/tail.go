@@ -274,8 +274,9 @@ func (t *tail) lost(cause error, wait time.Duration) {
 	t.env.log.LogAttrs(context.Background(), slog.LevelWarn, "no stream, trying again", logattr.Err(cause), logattr.Delay(wait.Round(time.Millisecond)))
 }
 
+// keep writes the id of an event that was handled, if one can go on from it.
 func (t *tail) keep(id string) error {
-	if t.cursor == "" || id == "" {
+	if t.cursor == "" || id == "" || !sse.Resumable(id) {
 		return nil
 	}
 	return writeCursor(t.cursor, id)
@@ -294,7 +295,7 @@ func readCursor(path string) (string, error) {
 		return "", &usageError{fmt.Errorf("read cursor: %w", err)}
 	}
 	id := strings.TrimSuffix(string(text), "\n")
-	if id == "" || len(id) > sse.MaxID || strings.ContainsAny(id, "\x00\r\n") {
+	if id == "" || !sse.Resumable(id) {
 		return "", &usageError{fmt.Errorf("read cursor: %s does not hold one id; remove it to begin anew", path)}
 	}
 	return id, nil
