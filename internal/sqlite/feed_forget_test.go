@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -20,6 +21,36 @@ func TestTopicBound(t *testing.T) {
 			return f
 		}
 	})
+}
+
+// Calls that share a commit share what room there is, in their order.
+func TestASharedCommitHasOneRoom(t *testing.T) {
+	t.Parallel()
+	f := open(t, filepath.Join(t.TempDir(), "x.db"), nil).Feed()
+	f.topics = 3
+	var calls []*appending
+	for _, topics := range [][]string{{"a"}, {"b", "c", "d"}, {"b", "b"}, {"c"}, {"d", "a"}, {"a", "b", "c"}} {
+		calls = append(calls, &appending{drafts: events(len(topics), topics...)})
+	}
+	if err := f.commit(t.Context(), calls); err != nil {
+		t.Fatal(err)
+	}
+	next := int64(1)
+	for i, call := range calls {
+		var full *feed.TopicsError
+		if refused := i == 1 || i == 4; errors.As(call.err, &full) != refused || (refused && (full.Topic != "d" || call.receipts != nil)) {
+			t.Errorf("call %d: %v, %v", i, call.receipts, call.err)
+		}
+		for _, r := range call.receipts {
+			if r.ID != next {
+				t.Errorf("call %d: %v", i, call.receipts)
+			}
+			next++
+		}
+	}
+	if next != 8 || head(t, f).ID != 7 {
+		t.Errorf("%d events, head %v", next-1, head(t, f))
+	}
 }
 
 // Topics go in steps, none is lost of the count, and processes of before, which know
