@@ -14,6 +14,9 @@ func Hold(string) (release func(), err error) { return func() {}, nil }
 // Share holds nothing; see Hold.
 func Share(string) (release func(), err error) { return func() {}, nil }
 
+// Held knows of nobody; see Hold.
+func Held(string) bool { return false }
+
 // HoldDir holds nothing; see Hold.
 func HoldDir(string) (release func(), err error) { return func() {}, nil }
 

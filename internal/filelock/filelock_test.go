@@ -44,6 +44,34 @@ func TestHold(t *testing.T) {
 	two()
 }
 
+// Held finds who has a file for himself, and makes none.
+func TestHeld(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
+		t.Skip("there is no such lock")
+	}
+	path := filepath.Join(t.TempDir(), "lock")
+	if Held(path) {
+		t.Error("there is no file")
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("it was made")
+	}
+	for want, hold := range map[bool]func(string) (func(), error){true: Hold, false: Share} {
+		release, err := hold(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if Held(path) != want {
+			t.Errorf("held: %t", !want)
+		}
+		release()
+		if Held(path) {
+			t.Error("it was released")
+		}
+	}
+}
+
 // However often a file is removed by those who hold it, there is one holder.
 func TestRemovedWhileHeld(t *testing.T) {
 	t.Parallel()

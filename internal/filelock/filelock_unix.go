@@ -17,6 +17,21 @@ func Hold(path string) (release func(), err error) { return file(path, unix.LOCK
 // wants it for himself.
 func Share(path string) (release func(), err error) { return file(path, unix.LOCK_SH) }
 
+// Held reports whether somebody holds a file for himself. It is to tell of it: who
+// wants the file calls Hold. While it looks it shares the file, a moment in which Hold
+// is refused.
+func Held(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	release, err := hold(f, unix.LOCK_SH)
+	if err == nil {
+		release()
+	}
+	return errors.Is(err, ErrHeld)
+}
+
 // Remove removes a file that nobody holds, and that nobody can have got hold of
 // meanwhile. ErrHeld if somebody does; none is none.
 func Remove(path string) error {
@@ -78,5 +93,10 @@ func hold(f *os.File, how int) (release func(), err error) {
 		}
 		return nil, errors.Join(err, f.Close())
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		// A child that is being forked has the file, too, until it is another program: the
+		// lock would be gone only then.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
