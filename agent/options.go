@@ -91,9 +91,6 @@ type Options struct {
 	// Missing is why the agent cannot be started, where that is known without a start.
 	// It is told until a start succeeds.
 	Missing error
-	// Elsewhere is asked where nobody has ended the last turn of an earlier life:
-	// whether another process has the session, whose turn that then is. Nil is never.
-	Elsewhere func(context.Context) bool
 	// Scrub takes out of an error of the agent what must not leave the session; nil
 	// keeps all. Transcripts have the error as it was.
 	Scrub func(text string) string

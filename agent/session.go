@@ -294,9 +294,6 @@ func (s *Session) begin(ctx context.Context) error {
 		return fmt.Errorf("run session: %w", err)
 	}
 	why := ""
-	if last != nil && last.Ended.IsZero() && s.opts.Elsewhere != nil && s.opts.Elsewhere(ctx) {
-		last = nil
-	}
 	if last != nil {
 		why = s.scrub(last.Why)
 	}

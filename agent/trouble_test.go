@@ -195,24 +195,6 @@ func TestTroubleOfACutOffTurn(t *testing.T) {
 	})
 }
 
-// A turn without an end may be in hand in another process, which ends it.
-func TestTurnOfAnotherProcessIsLeftAlone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		asked := 0
-		s := newStage(t, agenttest.New(agenttest.Say("ok")), &agent.Options{Elsewhere: func(context.Context) bool { asked++; return true }})
-		if err := s.store.Append(t.Context(), "s1", agent.Entry{Time: time.Now(), Kind: agent.EntryRunStart, Run: "run-1"}); err != nil {
-			t.Fatal(err)
-		}
-		s.start()
-		s.well()
-		if ends := s.entries(agent.EntryRunEnd); asked != 1 || len(ends) != 0 {
-			t.Errorf("asked %d times, %+v", asked, ends)
-		}
-		s.end()
-	})
-}
-
 // What the last entries of a transcript tell of its last turn.
 func TestFindLastTurn(t *testing.T) {
 	t.Parallel()

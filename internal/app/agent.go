@@ -112,7 +112,7 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 	}
 	one := &Agent{agents: a, ready: make(chan struct{}), failed: make(chan error, 1), closed: make(chan struct{})}
 	one.gate.open = one.open
-	if err = one.hold(spec.ID); err == nil {
+	if err = one.hold(ctx, spec.ID); err == nil {
 		err = one.build(ctx, &spec)
 	}
 	if err == nil {
@@ -131,20 +131,44 @@ func (a *Agents) Start(ctx context.Context, spec AgentSpec) (started *Agent, err
 
 // hold keeps other processes from running the session: they would answer its notices,
 // too. A process that is killed holds nothing any more.
-func (o *Agent) hold(id string) error {
-	path := sessionLockPath(o.agents.data, id)
+func (o *Agent) hold(ctx context.Context, id string) error {
+	release, err := holdSession(ctx, sessionLockPath(o.agents.data, id), id)
+	if err == nil {
+		o.down.Push("lock", time.Second, func(context.Context) error { release(); return nil })
+	}
+	return err
+}
+
+// Who tells whether a session runs (filelock.Held) is in the way of who begins it, for
+// far less than holdPause; so it is tried again.
+const (
+	holdTries = 5
+	holdPause = 10 * time.Millisecond
+)
+
+// holdSession takes the lock of a session.
+func holdSession(ctx context.Context, path, id string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("hold session: %w", err)
+		return nil, fmt.Errorf("hold session: %w", err)
 	}
-	release, err := filelock.Hold(path)
-	if errors.Is(err, filelock.ErrHeld) {
-		return &RunningError{ID: id, Elsewhere: true}
+	for try := 1; ; try++ {
+		release, err := filelock.Hold(path)
+		switch {
+		case err == nil:
+			return release, nil
+		case !errors.Is(err, filelock.ErrHeld):
+			return nil, fmt.Errorf("hold session: %w", err)
+		case try == holdTries:
+			return nil, &RunningError{ID: id, Elsewhere: true}
+		}
+		pause := time.NewTimer(holdPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("hold session: %w", err)
-	}
-	o.down.Push("lock", time.Second, func(context.Context) error { release(); return nil })
-	return nil
 }
 
 // build makes the parts from the ground up; the teardown reads in the opposite
@@ -299,8 +323,7 @@ func (o *Agent) newSession(ctx context.Context, spec *AgentSpec, places []agent.
 		OnIdle:   func() { a.Inbox.Kick(spec.ID); o.seat.turnOver() },
 		Context:  o.code.ScopeNote,
 		Missing:  missing(spec), Scrub: o.report.clean.Summary,
-		Elsewhere: func(ctx context.Context) bool { return runsElsewhere(ctx, a.data, spec.ID) },
-		Policy:    p.Policy, Asks: spec.Asks, Attended: spec.Attended, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
+		Policy: p.Policy, Asks: spec.Asks, Attended: spec.Attended, MidTurn: p.MidTurn, Warm: spec.Passthrough, Log: a.log,
 	})
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/ossicle/ossicle/agent"
-	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/httpserver"
 	"github.com/ossicle/ossicle/notice"
 	"github.com/ossicle/ossicle/watch"
@@ -332,18 +331,26 @@ func (s *sessionAPI) remove(r *http.Request) (any, error) {
 	if one := s.agents.Agent(id); one != nil {
 		errs = append(errs, one.Close(ctx))
 	}
+	lock := sessionLockPath(s.data, id)
+	release, err := holdSession(ctx, lock, id) // another process would go on with what is forgotten
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	defer release()
 	if err := s.agents.Store.Remove(ctx, id); !errors.Is(err, agent.ErrNotFound) {
 		errs = append(errs, err)
 	}
 	errs = append(errs, s.agents.reports.remove(ctx, id))
-	err := s.agents.Inbox.Unregister(ctx, id)
+	err = s.agents.Inbox.Unregister(ctx, id)
 	if _, unknown := errors.AsType[*notice.UnknownAgentError](err); !unknown {
 		errs = append(errs, err)
 	}
 	if err := os.Remove(s.watchState(id)); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	_ = filelock.Remove(sessionLockPath(s.data, id)) // whoever holds it is about to begin it anew
+	if err := os.Remove(lock); !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
 	s.agents.lives.Ring(id)
 	return map[string]bool{"removed": true}, errors.Join(errs...)
 }

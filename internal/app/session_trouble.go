@@ -2,17 +2,10 @@ package app
 
 import (
 	"context"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/url"
-	"os"
-	"path/filepath"
-	"strings"
-
-	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/ossicle/ossicle/agent"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/process"
 )
@@ -57,7 +50,7 @@ func (s *sessionAPI) leftBehind(ctx context.Context, ids ...string) map[string]*
 	}
 	troubles := map[string]*agent.Trouble{}
 	for id, turn := range last {
-		if turn != nil && (!turn.Ended.IsZero() || !s.elsewhere(ctx, id)) {
+		if turn != nil && (!turn.Ended.IsZero() || !s.elsewhere(id)) {
 			troubles[id] = turn.Trouble()
 		}
 	}
@@ -65,51 +58,7 @@ func (s *sessionAPI) leftBehind(ctx context.Context, ids ...string) map[string]*
 }
 
 // elsewhere reports whether another process runs the session, whose turn then may
-// have no end yet. The daemon knows its own.
-func (s *sessionAPI) elsewhere(ctx context.Context, id string) bool {
-	if s.only != "" {
-		return runsElsewhere(ctx, s.data, id)
-	}
-	_, alive := askPlace(ctx, livePath(s.data, id))
-	return alive
-}
-
-// runsElsewhere reports whether a process of its own runs a session, or the daemon,
-// where that is not to be found out otherwise: it may be this process.
-func runsElsewhere(ctx context.Context, data, id string) bool {
-	if _, alive := askPlace(ctx, livePath(data, id)); alive {
-		return true
-	}
-	address, alive := askPlace(ctx, filepath.Join(data, daemonFile))
-	return alive && daemonRuns(ctx, address, data, id)
-}
-
-// daemonRuns asks a daemon whether it runs a session. One that does not say may.
-func daemonRuns(ctx context.Context, address, data, id string) bool {
-	ctx, cancel := context.WithTimeout(ctx, findTime)
-	defer cancel()
-	token, err := os.ReadFile(filepath.Join(data, TokenName))
-	if err != nil {
-		return true
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address+"/v1/sessions/"+url.PathEscape(id), http.NoBody)
-	if err != nil {
-		return true
-	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	resp, err := apiClient.Do(req)
-	if err != nil {
-		return true
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode == http.StatusNotFound {
-		return false
-	}
-	var info struct {
-		Running bool `json:"running"`
-	}
-	if resp.StatusCode != http.StatusOK || jsonv2.UnmarshalRead(io.LimitReader(resp.Body, maxRequest), &info) != nil {
-		return true
-	}
-	return info.Running
-}
+// have no end yet: whoever runs one holds its lock, also a process that serves nobody.
+// On a system without file locks nobody is ever found there; but none of those that
+// have no locks has what it takes to run an agent (internal/process).
+func (s *sessionAPI) elsewhere(id string) bool { return filelock.Held(sessionLockPath(s.data, id)) }

@@ -2,14 +2,18 @@ package app
 
 import (
 	"errors"
+	"io/fs"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ossicle/ossicle/agent"
 	"github.com/ossicle/ossicle/agent/agenttest"
+	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/httpserver"
 )
 
@@ -187,16 +191,16 @@ func TestListTellsHowAStoppedSessionWasLeft(t *testing.T) {
 	}
 }
 
-// A process of one session asks the daemon beside it whether a turn is in hand there
-// before it calls it cut off, and records no end of it.
-func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
+// A process that does not run a session sees whether another one does before it calls
+// a turn cut off, and records no end of it; nor does it forget that session.
+func TestTurnsOfAnotherProcessAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	store := agent.NewMemoryStore(0, 0)
 	theirs, ours := testAgents(t, dir), testAgents(t, dir)
 	theirs.Store, ours.Store = store, store
-	serve(t, theirs, dir, "")
 	process := serve(t, ours, dir, "b")
+	daemon := serve(t, ours, dir, "")
 	fake := agenttest.New()
 	one := start(t, theirs, AgentSpec{ID: "a", Engine: fake.New})
 	if err := store.Append(t.Context(), "a", agent.Entry{Time: time.Now(), Kind: agent.EntryRunStart, Run: "r"}); err != nil {
@@ -216,6 +220,10 @@ func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
 		return n
 	}
 	process.troubled("a", "", "")
+	daemon.troubled("a", "", "")
+	if code, body := daemon.ask(http.MethodDelete, "/v1/sessions/a", ""); code != http.StatusConflict || !strings.Contains(body, "in another process") {
+		t.Errorf("it was forgotten: %d %s", code, body)
+	}
 	if _, err := ours.Start(t.Context(), AgentSpec{ID: "a", Engine: fake.New}); !errors.As(err, new(*RunningError)) {
 		t.Errorf("a second process runs the session: %v", err)
 	}
@@ -223,7 +231,7 @@ func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
 	if n := ends(); n != 0 {
 		t.Errorf("%d ends of the turn of another process", n)
 	}
-	// The daemon has it no more: nobody has.
+	// They have it no more: nobody has.
 	if err := one.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -236,4 +244,39 @@ func TestProcessOfASessionLeavesTurnsToTheDaemon(t *testing.T) {
 	if n := ends(); n != 1 {
 		t.Errorf("%d ends of a turn that was cut off", n)
 	}
+	if code, body := daemon.ask(http.MethodDelete, "/v1/sessions/a", ""); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+	if _, err := os.Stat(sessionLockPath(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the lock of what is forgotten stays: %v", err)
+	}
+	if code, body := process.ask(http.MethodGet, "/v1/sessions/a", ""); code != http.StatusNotFound {
+		t.Errorf("%d %s", code, body)
+	}
+}
+
+// A session begins also while somebody looks whether it runs, and not while another
+// process runs it.
+func TestLookersKeepNobodyFromASession(t *testing.T) {
+	t.Parallel()
+	path := sessionLockPath(t.TempDir(), "a")
+	synctest.Test(t, func(t *testing.T) {
+		release, err := holdSession(t.Context(), path, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release()
+		looks, err := filelock.Share(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(holdPause, looks)
+		if release, err = holdSession(t.Context(), path, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holdSession(t.Context(), path, "a"); !errors.As(err, new(*RunningError)) {
+			t.Errorf("got %v", err)
+		}
+		release()
+	})
 }
