@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ossicle/ossicle/internal/config"
 	"github.com/ossicle/ossicle/internal/filelock"
 	"github.com/ossicle/ossicle/internal/logattr"
 	"github.com/ossicle/ossicle/internal/postgres"
@@ -59,12 +57,9 @@ func (x *Collaboration) lock() error {
 	return fs.ErrNotExist
 }
 
-// unused is how long a session is kept that nobody uses; negative is for ever.
-func (c *Collaborations) unused() time.Duration { return cmp.Or(c.limits.Unused, config.DefaultUnused) }
-
 // removeRows removes those of PostgreSQL that nobody has used for that long.
 func (c *Collaborations) removeRows(ctx context.Context, db *postgres.DB) {
-	keep := c.unused()
+	keep := c.limits.KeepUnused()
 	if keep < 0 {
 		return
 	}
@@ -82,7 +77,7 @@ func (c *Collaborations) removeRows(ctx context.Context, db *postgres.DB) {
 // removeUnused removes the directories of sessions that nobody has used for that
 // long, the oldest first and a bounded number.
 func (c *Collaborations) removeUnused(ctx context.Context, now time.Time) {
-	keep := c.unused()
+	keep := c.limits.KeepUnused()
 	if keep < 0 {
 		return
 	}

@@ -127,3 +127,56 @@ func TestSessionThatIsUsedAgainStays(t *testing.T) {
 		}
 	}
 }
+
+// A session goes no sooner than its signals, unless somebody has said so: who comes back
+// after a hundred days finds what is kept for him that long.
+func TestUnreadSignalsKeepTheirSession(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		age, unused time.Duration
+		stays       bool
+	}{
+		"as it is":              {0, 0, false},
+		"signals kept longer":   {100 * 24 * time.Hour, 0, true},
+		"signals kept for ever": {-1, 0, true},
+		"somebody said so":      {100 * 24 * time.Hour, 24 * time.Hour, false},
+	} {
+		c := config.Default()
+		c.Home, c.Signals.Unused, c.Signals.Retention.Age = t.TempDir(), tc.unused, tc.age
+		all := NewCollaborations(c, "", mailbox.Limits{}, nil)
+		const id = "20250101_000000_00000001"
+		x, err := all.Open(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var desks []*mailbox.Member
+		for _, agent := range []string{"a", "b"} {
+			d, err := x.Enter(t.Context(), agent)
+			if err != nil {
+				t.Fatal(err)
+			}
+			desks = append(desks, d)
+		}
+		if _, err := desks[0].Send(t.Context(), mailbox.Draft{To: "b", Type: mailbox.Inform, Content: "for when you are back"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := x.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(all.dir, id)
+		long := time.Now().Add(-100 * 24 * time.Hour)
+		err = filepath.Walk(dir, func(path string, _ os.FileInfo, err error) error {
+			if err == nil {
+				err = os.Chtimes(path, long, long)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.removeUnused(t.Context(), time.Now())
+		if _, err := os.Stat(dir); (err == nil) != tc.stays {
+			t.Errorf("%s: %v, want it to stay: %t", name, err, tc.stays)
+		}
+	}
+}

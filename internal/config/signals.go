@@ -18,13 +18,27 @@ type Signals struct {
 
 	// Retention bounds what a session keeps of its signals.
 	Retention mailbox.Retention `yaml:"retention"`
-	// Unused is how long a session is kept that nobody uses; zero is the default, a
-	// negative value is for ever.
+	// Unused is how long a session is kept that nobody uses; a negative value is for
+	// ever, zero as long as KeepUnused says.
 	Unused time.Duration `yaml:"unused"`
 
 	// Sessions and Agents have limits of their own, by their ids.
 	Sessions map[string]mailbox.Limits `yaml:"sessions"`
 	Agents   map[string]mailbox.Limits `yaml:"agents"`
+}
+
+// KeepUnused is how long a session is kept that nobody uses; negative is for ever. By
+// itself that is no shorter than its signals are kept, so that none goes with the
+// session that somebody could still come back for: whoever sets Unused decides.
+func (s *Signals) KeepUnused() time.Duration {
+	if s.Unused != 0 {
+		return s.Unused
+	}
+	age := s.Retention.OrDefaults().Age
+	if age < 0 {
+		return age
+	}
+	return max(DefaultUnused, mailbox.AwayAfter+age)
 }
 
 func (s *Signals) check() error {
