@@ -96,7 +96,7 @@ func (f *publishFlags) run(ctx context.Context, e *env, topic, data string) erro
 		return err
 	}
 	defer func() { _ = answer.Close() }()
-	return errors.Join(e.printReceipts(answer), bad())
+	return errors.Join(e.printReceipts(ctx, answer), bad())
 }
 
 // check refuses what would arrive as something else: JSON mends broken UTF-8, and a
@@ -173,8 +173,8 @@ func (f *publishFlags) lines(in io.Reader, to io.Writer) error {
 	}
 }
 
-// printReceipts prints where the events stand.
-func (e *env) printReceipts(answer io.Reader) error {
+// printReceipts prints where the events stand, until the answer or ctx ends.
+func (e *env) printReceipts(ctx context.Context, answer io.Reader) error {
 	dec := json.NewDecoder(answer)
 	for {
 		var got struct {
@@ -186,8 +186,10 @@ func (e *env) printReceipts(answer io.Reader) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
+		case err != nil && ctx.Err() != nil:
+			return errInterrupted
 		case err != nil:
-			return fmt.Errorf("read answer: %w", err)
+			return fmt.Errorf("%w: the answer was cut short, and nobody can know of the events without an id here; send them again, with --idempotency-key if none may be there twice: %w", errUnreachable, err)
 		case got.Error != nil:
 			return got.Error
 		}
