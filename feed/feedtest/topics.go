@@ -208,10 +208,9 @@ func RunTopicBound(t *testing.T, open func(t *testing.T) func() feed.Store) {
 			all.Go(func() {
 				for i := range each {
 					topic := fmt.Sprint("new-", c, "-", i)
-					switch _, err := store.Append(t.Context(), []feed.Draft{draft("c", i), draft(topic, i)}); {
-					case err == nil:
+					if _, err := store.Append(t.Context(), []feed.Draft{draft("c", i), draft(topic, i)}); err == nil {
 						made.Add(1)
-					default:
+					} else {
 						refused(t, err, topic)
 						failed.Add(1)
 					}
