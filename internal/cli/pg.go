@@ -122,7 +122,7 @@ func newPGUninstall(e *env) *cobra.Command {
 		Short: "End the capture of a table; its events stay",
 		Long: `End the capture of a table: its events, and rows that wait, stay. With --all take
 everything out of the database that ossicle has put there: triggers, outbox, the
-log and the tokens, which are the schema "ossicle".`,
+log, tokens, signals and the records of sandboxes, which are the schema "ossicle".`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (table == "") != all {
