@@ -336,7 +336,8 @@ func (f *Fleet) observe(o worker.Observation) {
 }
 
 // Listen calls changed whenever sandboxes are other than they were, until stop is
-// called; changed must not block. Who listens looks at [Fleet.List] himself.
+// called; changed must not block, nor ask the fleet anything: who listens looks at
+// [Fleet.List] afterwards.
 func (f *Fleet) Listen(changed func()) (stop func()) {
 	return f.changed.Listen(func(string) { changed() })
 }

@@ -131,3 +131,37 @@ func TestGatewayReleasesAtItsEnd(t *testing.T) {
 		t.Errorf("its directory stays: %v", err)
 	}
 }
+
+// Whoever listens hears that a sandbox is other than it was, and nothing once he has
+// stopped.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	f := mustOpen(t, t.TempDir(), nil)
+	s := fleettest.Start(t, f.Fleet, "one", "slow")
+	changed := make(chan struct{}, 1)
+	stop := f.Listen(func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})
+	if _, err := s.Release(t.Context(), worker.ReasonExplicit); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody heard of the end")
+	}
+	stop()
+	select {
+	case <-changed: // of before
+	default:
+	}
+	fleettest.Start(t, f.Fleet, "two", "slow")
+	select {
+	case <-changed:
+		t.Error("heard after the stop")
+	default:
+	}
+}
