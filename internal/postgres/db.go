@@ -164,6 +164,10 @@ func configs(dsn string, o Options) (*pgxpool.Config, *pgx.ConnConfig, error) {
 	config.MaxConns = int32(o.Connections) //nolint:gosec // a handful
 	config.PingTimeout = reply
 	ours(config.ConnConfig)
+	if o.Existing && !strings.Contains(dsn, "default_query_exec_mode") {
+		// Who only looks does not find out whether there is a pooler; see below.
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	if o.Direct == "" {
 		return config, config.ConnConfig.Copy(), nil
 	}

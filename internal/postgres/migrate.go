@@ -103,7 +103,9 @@ func makeSchema(ctx context.Context, conn *sql.Conn) error {
 	if err := conn.QueryRowContext(ctx, `SELECT to_regnamespace('ossicle') IS NOT NULL`).Scan(&exists); err != nil || exists {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, `CREATE SCHEMA ossicle`); err != nil {
+	if _, err := conn.ExecContext(ctx, `CREATE SCHEMA ossicle`); err != nil && code(err) != "42501" {
+		return fmt.Errorf("create schema ossicle: %w", err)
+	} else if err != nil {
 		return fmt.Errorf("create schema ossicle: %w; the role needs the right CREATE on the database, or somebody else makes the schema and gives it to the role", err)
 	}
 	return nil

@@ -118,6 +118,17 @@ func TestPooler(t *testing.T) {
 	if captures, err := r.db.Captures(t.Context()); err != nil || len(captures) != 1 {
 		t.Errorf("%+v, %v", captures, err)
 	}
+	// Who only looks needs no address but the pooler's, however many have looked before
+	// on the connection that it gives them.
+	for range 5 {
+		looks := openAt(t, through, &Options{Existing: true})
+		if captures, err := looks.Captures(t.Context()); err != nil || len(captures) != 1 {
+			t.Errorf("through the pooler alone: %+v, %v", captures, err)
+		}
+		if _, err := looks.Outbox(nil).Lag(t.Context()); err != nil {
+			t.Errorf("through the pooler alone: %v", err)
+		}
+	}
 }
 
 // A server that does not fit is refused with the reason.
