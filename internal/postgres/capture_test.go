@@ -210,6 +210,10 @@ func TestInstallAgainAndUninstall(t *testing.T) {
 	if err := r.conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname = 'ossicle'`).Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d schemas left, %v", left, err)
 	}
+	_, err = r.db.Feed().Append(t.Context(), []feed.Draft{{Topic: "a", Type: "x", Data: []byte("1")}})
+	if err == nil || strings.Count(err.Error(), "does not exist") != 1 {
+		t.Errorf("what a process that still serves is told: %v", err)
+	}
 }
 
 // A table that somebody writes to is not waited for so long that others queue.

@@ -286,7 +286,10 @@ func (db *DB) send(ctx context.Context, batch *pgx.Batch, f func(pgx.BatchResult
 	db.stepped()
 	results := conn.SendBatch(ctx, batch)
 	db.stepped()
-	err = errors.Join(f(results), results.Close())
+	err = f(results)
+	if closed := results.Close(); err == nil { // else it is the same again
+		err = closed
+	}
 	db.stepped()
 	return err
 }
