@@ -50,11 +50,12 @@ type NotFoundError struct {
 
 func (e *NotFoundError) Error() string {
 	where := e.Looked
-	for i, p := range where { // of the way up, the first step says enough
-		if strings.HasSuffix(p, modulePath) {
-			where = append(slices.Clone(where[:i]), p+" or above")
-			break
-		}
+	up := len(where) // of the way up, the first step says enough
+	for up > 0 && strings.HasSuffix(where[up-1], modulePath) {
+		up--
+	}
+	if up < len(where) {
+		where = append(slices.Clone(where[:up]), where[up]+" or above")
 	}
 	return fmt.Sprintf("find monty: not at %s; %s, or set %s", strings.Join(where, ", "), install, EnvPath)
 }
@@ -71,10 +72,10 @@ func (e *BuildError) Error() string {
 // Find returns the absolute path of the interpreter and verifies its content.
 // It looks at FindOptions.Path alone if set, else at the environment variable
 // EnvPath alone if set, else at the first that exists of: monty beside the
-// executable, ../libexec/ossicle/monty from there, ossicle/monty in the user's
-// data directory ($XDG_DATA_HOME or ~/.local/share), and
-// node_modules/@pydantic/monty-linux-x64-gnu/monty in the working directory or
-// above it.
+// executable, where npm puts it in the directory above, as in a checkout
+// (../node_modules/@pydantic/monty-linux-x64-gnu/monty), ../libexec/ossicle/monty,
+// ossicle/monty in the user's data directory ($XDG_DATA_HOME or ~/.local/share), and
+// where npm puts it in the working directory or above it.
 //
 // Errors: *NotFoundError, *BuildError, or why the file could not be read.
 func Find(o *FindOptions) (string, error) {
@@ -117,7 +118,8 @@ func places(o *FindOptions) ([]string, error) {
 	}
 	var ps []string
 	if exe, err := executable(o); err == nil {
-		ps = append(ps, filepath.Join(filepath.Dir(exe), "monty"), filepath.Join(filepath.Dir(exe), "..", "libexec", "ossicle", "monty"))
+		bin := filepath.Dir(exe)
+		ps = append(ps, filepath.Join(bin, "monty"), filepath.Join(bin, "..", modulePath), filepath.Join(bin, "..", "libexec", "ossicle", "monty"))
 	}
 	if data := getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		ps = append(ps, filepath.Join(data, "ossicle", "monty"))

@@ -14,7 +14,7 @@ import (
 func nowhere(t *testing.T) (dir string, o monty.FindOptions) {
 	t.Helper()
 	dir = t.TempDir()
-	exe := put(t, filepath.Join(dir, "bin", "ossicle"))
+	exe := put(t, filepath.Join(dir, "opt", "bin", "ossicle"))
 	return dir, monty.FindOptions{
 		Getenv: func(string) string { return "" }, Executable: exe, Dir: filepath.Join(dir, "work", "deep"), AnyBuild: true,
 	}
@@ -42,8 +42,9 @@ func TestFindLooksInOrder(t *testing.T) {
 		filepath.Join(dir, npm),
 		filepath.Join(dir, "work", npm),
 		filepath.Join(dir, "home", ".local", "share", "ossicle", "monty"),
-		filepath.Join(dir, "libexec", "ossicle", "monty"),
-		filepath.Join(dir, "bin", "monty"),
+		filepath.Join(dir, "opt", "libexec", "ossicle", "monty"),
+		filepath.Join(dir, "opt", npm),
+		filepath.Join(dir, "opt", "bin", "monty"),
 	} {
 		put(t, place)
 		if got, err := monty.Find(&o); err != nil || got != place {
@@ -68,7 +69,7 @@ func TestFindLooksInOrder(t *testing.T) {
 func TestFindThroughLink(t *testing.T) {
 	t.Parallel()
 	dir, o := nowhere(t)
-	want := put(t, filepath.Join(dir, "libexec", "ossicle", "monty"))
+	want := put(t, filepath.Join(dir, "opt", "libexec", "ossicle", "monty"))
 	link := filepath.Join(t.TempDir(), "ossicle")
 	if err := os.Symlink(o.Executable, link); err != nil {
 		t.Fatal(err)
@@ -99,8 +100,8 @@ func TestFindNothing(t *testing.T) {
 	if !ok || len(nf.Looked) < 4 || !strings.Contains(err.Error(), "npm install") || !strings.Contains(err.Error(), monty.EnvPath) {
 		t.Errorf("find: %v", err)
 	}
-	if len(err.Error()) > 1000 {
-		t.Errorf("error of %d bytes", len(err.Error()))
+	if text := err.Error(); len(text) > 1000 || strings.Count(text, "node_modules") != 2 || !strings.Contains(text, o.Dir) {
+		t.Errorf("not of the two places of npm, of one with all above it: %s", text)
 	}
 	if _, err := monty.New("", nil); err == nil {
 		t.Error("engine without an interpreter")
