@@ -26,6 +26,7 @@ type talk struct {
 	shown     map[string]string // status of tool calls that were printed
 	ended     error             // how the program in a terminal ended, while none runs
 	failures  failures
+	last      *agent.Ticket // of the last line that was said, nil where a person says them
 
 	ran   chan struct{} // holds one: a run has ended
 	lines chan string
@@ -95,10 +96,14 @@ func (t *talk) live(ctx context.Context, one *app.Agent, prompt string) error {
 	if err := t.linger(ctx); err != nil {
 		return err
 	}
+	if first == nil {
+		first = t.last
+	}
 	return verdict(ctx, first)
 }
 
-// verdict is what became of the first prompt, when there was nothing else.
+// verdict is what became of the first prompt, or of the last of the lines that a script
+// said, when there was nothing else.
 func verdict(ctx context.Context, first *agent.Ticket) error {
 	if first == nil {
 		return nil
@@ -213,8 +218,12 @@ func (t *talk) line(ctx context.Context, text string) (quit bool) {
 	if t.answer(text) {
 		return false
 	}
-	if _, err := t.session.Submit(agent.Input{Text: text, From: "user", Channel: t}); err != nil {
+	ticket, err := t.session.Submit(agent.Input{Text: text, From: "user", Channel: t})
+	switch {
+	case err != nil:
 		t.status("%v", err)
+	case !terminal(t.env.In): // who sits there has seen what became of it
+		t.last = ticket
 	}
 	return false
 }
