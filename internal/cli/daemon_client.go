@@ -220,11 +220,13 @@ func pathSegment(name string) string {
 func (c *daemonClient) send(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var payload io.Reader = http.NoBody
 	if in != nil {
-		text, err := json.Marshal(in)
-		if err != nil {
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false) // what is sent has its bounds, and no browser reads it
+		if err := enc.Encode(in); err != nil {
 			return nil, err
 		}
-		payload = bytes.NewReader(text)
+		payload = &text
 	}
 	return c.sendBody(ctx, method, path, http.Header{"Content-Type": {"application/json"}}, payload)
 }

@@ -22,6 +22,7 @@ type sandboxExecFlags struct {
 	wait    time.Duration
 	cwd     string
 	env     []string
+	stdin   bool
 	detach  bool
 }
 
@@ -33,7 +34,13 @@ func newSandboxExec(e *env, f *daemonFlags) *cobra.Command {
 		Long: `Run a command in a sandbox that runs, print its output as it comes, and end with its
 exit code. Each command is a process of its own: what it does to its directory and its
 variables does not carry over to the next. A signal ends it. --detach leaves it as a job, whose
-name is printed; see 'ossicle sandbox tail'.`,
+name is printed; see 'ossicle sandbox tail'.
+
+The command's standard input is empty. With --stdin it is ours, which is read to its end
+before the command begins: text of at most 2 MiB.`,
+		Example: `  ossicle sandbox exec $id -- make test
+  ossicle sandbox exec $id --stdin -- sh -c 'cat > input.csv' <input.csv
+  tar c src | base64 | ossicle sandbox exec $id -i -- sh -c 'base64 -d | tar x'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
 				return &usageError{errors.New("give the id of a sandbox, and a command after --")}
@@ -42,7 +49,14 @@ name is printed; see 'ossicle sandbox tail'.`,
 			if err != nil {
 				return &usageError{err}
 			}
-			return f.inSandbox(cmd.Context(), e, func(c *daemonClient) error { return e.execIn(cmd.Context(), c, args[0], req) })
+			return f.inSandbox(cmd.Context(), e, func(c *daemonClient) error {
+				if x.stdin {
+					if req.Stdin, err = commandInput(cmd.Context(), e.In); err != nil {
+						return err
+					}
+				}
+				return e.execIn(cmd.Context(), c, args[0], req)
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -50,6 +64,7 @@ name is printed; see 'ossicle sandbox tail'.`,
 	flags.DurationVar(&x.wait, "wait", fleet.MaxWait, "wait this long for its turn where as many commands run as may (16), at most "+fleet.MaxWait.String())
 	flags.StringVar(&x.cwd, "cwd", "", "working directory (default: the workspace)")
 	flags.StringArrayVar(&x.env, "env", nil, "variable of the command, KEY=VALUE (repeatable)")
+	flags.BoolVarP(&x.stdin, "stdin", "i", false, "give the command our standard input, once that has ended")
 	flags.BoolVar(&x.detach, "detach", false, "leave the command as a job and print its name")
 	return cmd
 }

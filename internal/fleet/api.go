@@ -50,8 +50,10 @@ func (a *API) Routes() []httpserver.Route {
 		})
 		return []httpserver.Route{{Pattern: apiPath, Handler: none}, {Pattern: apiPath + "/", Handler: none}}
 	}
+	inputs := *api // of commands, which are sent on as one message
+	inputs.MaxBody = max(api.MaxBody, worker.MaxMessage)
 	raw := func(pattern string, do func(http.ResponseWriter, *http.Request) error) httpserver.Route {
-		return api.Raw(pattern, mayUse, func(w http.ResponseWriter, r *http.Request) error {
+		return inputs.Raw(pattern, mayUse, func(w http.ResponseWriter, r *http.Request) error {
 			return problem(r.PathValue("id"), do(w, r))
 		})
 	}
@@ -132,8 +134,13 @@ func (a *API) show(r *http.Request) (any, error) {
 	return a.fleet.Show(r.Context(), r.PathValue("id"))
 }
 
-// MaxWait is how long a command may wait until it can begin.
-const MaxWait = time.Minute
+const (
+	// MaxWait is how long a command may wait until it can begin.
+	MaxWait = time.Minute
+	// MaxStdin bounds the standard input of a command, in bytes. It goes into one message
+	// of the channel, where a byte that JSON escapes takes two or six.
+	MaxStdin = 2 << 20
+)
 
 // ExecRequest is a command for a sandbox.
 type ExecRequest struct {
@@ -141,7 +148,7 @@ type ExecRequest struct {
 	Args    []string          `json:"args,omitzero"`    // or a program with its arguments
 	Cwd     string            `json:"cwd,omitzero"`     // empty: the workspace, or where a command of an agent left off
 	Env     map[string]string `json:"env,omitzero"`
-	Stdin   string            `json:"stdin,omitzero"`
+	Stdin   string            `json:"stdin,omitzero"` // at most MaxStdin
 	// TimeoutMS bounds the command; 0 is the most, MaxTime.
 	TimeoutMS int64 `json:"timeout_ms,omitzero"`
 	Detach    bool  `json:"detach,omitzero"` // leave it as a job, without a time limit
@@ -180,6 +187,8 @@ func (e *ExecRequest) arguments() (map[string]any, error) {
 		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms %d: use 1 to %d", e.TimeoutMS, MaxTime.Milliseconds())
 	case e.WaitMS < 0 || e.WaitMS > MaxWait.Milliseconds():
 		return nil, httpserver.Errorf(http.StatusBadRequest, "wait_ms %d: use 0 to %d", e.WaitMS, MaxWait.Milliseconds())
+	case len(e.Stdin) > MaxStdin:
+		return nil, httpserver.Errorf(http.StatusRequestEntityTooLarge, "stdin has %d bytes, and %d are the most: send it in pieces", len(e.Stdin), MaxStdin)
 	case e.Detach && e.TimeoutMS != 0:
 		return nil, httpserver.Errorf(http.StatusBadRequest, "timeout_ms: a detached command has no time limit but the sandbox's")
 	}

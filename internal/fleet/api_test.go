@@ -134,6 +134,8 @@ func TestSandboxAPIErrors(t *testing.T) {
 		{"POST", "/one/exec", `{"command":"x","timeout_ms":600001}`, http.StatusBadRequest, "timeout_ms"},
 		{"POST", "/one/exec", `{"command":"x","detach":true,"timeout_ms":1}`, http.StatusBadRequest, "detached"},
 		{"POST", "/one/exec", `{"args":["a\u0000b"]}`, http.StatusBadRequest, "NUL"},
+		{"POST", "/one/exec", `{"command":"x","stdin":"` + strings.Repeat("x", fleet.MaxStdin+1) + `"}`, http.StatusRequestEntityTooLarge, "stdin has 2097153 bytes, and 2097152 are the most"},
+		{"POST", "/nobody/exec", `{"command":"x","stdin":"` + strings.Repeat("x", fleet.MaxStdin) + `"}`, http.StatusNotFound, "there is none"},
 		{"POST", "/one/release", `{"reason":"tired"}`, http.StatusBadRequest, "use explicit"},
 		{"GET", "?al=true", "", http.StatusBadRequest, `there is no parameter \"al\"; there are all`},
 		{"GET", "?all=yes", "", http.StatusBadRequest, `all=\"yes\": use true or false`},
@@ -147,7 +149,7 @@ func TestSandboxAPIErrors(t *testing.T) {
 		{"GET", "/one/artifacts/..%2f..%2ftoken", "", http.StatusNotFound, "has reported no artifact"},
 	} {
 		if status, body := s.ask(tc.method, "/v1/sandboxes"+tc.path, tc.body); status != tc.status || !strings.Contains(body, tc.detail) {
-			t.Errorf("%s %s %s: %d %s, want %d and %q", tc.method, tc.path, tc.body, status, body, tc.status, tc.detail)
+			t.Errorf("%s %s %.200s: %d %s, want %d and %q", tc.method, tc.path, tc.body, status, body, tc.status, tc.detail)
 		}
 	}
 	s.token = "wrong-token-wrong-token"
