@@ -75,17 +75,20 @@ Try it:   ossicle demo`,
 	flags.StringVar(&e.configFile, "config", "", "configuration file (default $OSSICLE_CONFIG, else ossicle/config.yaml in the configuration directory)")
 	flags.BoolVar(&e.json, "json", false, "print JSON: one object, or one object a line for streams")
 	flags.BoolVarP(&e.verbose, "verbose", "v", false, "log every step, not only notices and failures")
-	flags.StringVar(&e.logFormat, "log-format", "", "format of the log on standard error: text or json")
+	choiceVar(flags, &e.logFormat, "log-format", "format of the log on standard error: text or json", "text", "json")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return checkEmpty(cmd) }
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newWatch(e), newRun(e), newServe(e), newSession(e), newPublish(e), newTail(e), newTopics(e), newToken(e), newPG(e), newInbox(e), newDigest(e), newDoctor(e), newResources(e), newRead(e), newCall(e), newProbe(e), newShim(e),
 		newMemo(e), newFiles(e), newMCP(e), newBridge(e), newMockAgent(e), newSandbox(e), newChannel(e), newWorker(e), newDemo(e), newVersion(e),
 	)
 	root.AddCommand(signalCommands(e)...)
 	return root
+}
+
+// flagError is what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 }
 
 // namingFlags name a file, a directory, a process or somebody. An empty value is not

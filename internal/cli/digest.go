@@ -13,7 +13,7 @@ import (
 func newDigest(e *env) *cobra.Command {
 	var (
 		f      inboxFlags
-		format string
+		format = wake.HookText
 		event  string
 	)
 	cmd := &cobra.Command{
@@ -24,19 +24,23 @@ seen. It is made for hooks: of Claude Code and Codex (UserPromptSubmit,
 SessionStart, PostToolUse, Stop) and of Gemini (BeforeAgent, SessionStart,
 AfterTool), whose JSON it reads from standard input and answers with --format.
 With nothing pending it prints nothing. A Stop hook makes the agent go on, within
-its budget of wakes.`,
+its budget of wakes.
+
+Every failure is exit code 1, also a mistake on the command line: hosts take 2 as a
+veto on what the person does.`,
 		Example: `  ossicle digest --agent me
   ossicle digest --agent me --format claude    # as a command hook of Claude Code`,
-		Args: usage(cobra.NoArgs),
+		Args:              func(cmd *cobra.Command, args []string) error { return hookFailure(usage(cobra.NoArgs)(cmd, args)) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return hookFailure(checkEmpty(cmd)) },
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.agent == "" {
 				return hookFailure(errors.New("--agent is missing: whose digest?"))
 			}
 			var in io.Reader
-			if event == "" && format != string(wake.HookText) {
+			if event == "" && format != wake.HookText {
 				in = e.In
 			}
-			o := &wake.HookOptions{Format: wake.HookFormat(format), Event: event}
+			o := &wake.HookOptions{Format: format, Event: event}
 			return hookFailure(f.withInbox(cmd.Context(), e, func(inbox *notice.Inbox) error {
 				if inbox == nil {
 					return nil // nothing was ever posted
@@ -47,7 +51,8 @@ its budget of wakes.`,
 		},
 	}
 	f.register(cmd)
-	cmd.Flags().StringVar(&format, "format", string(wake.HookText), "form of the output: text, claude, codex or gemini")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return hookFailure(flagError(cmd, err)) })
+	choiceVar(cmd.Flags(), &format, "format", "form of the output: text, claude, codex or gemini", wake.HookText, wake.HookClaude, wake.HookCodex, wake.HookGemini)
 	cmd.Flags().StringVar(&event, "event", "", "event of the hook (default: what standard input says)")
 	return cmd
 }

@@ -66,6 +66,9 @@ then 1.`,
 			if err != nil {
 				return err
 			}
+			if err := host.check(); err != nil {
+				return err
+			}
 			var spec *app.AgentSpec
 			if agent.command != "" || agent.model != "" || agent.profile != "" {
 				spec = &app.AgentSpec{}
@@ -108,6 +111,16 @@ func (f *hostFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.channel, "claude-channel", false, "check what ossicle mcp --claude-channel needs: Claude Code, its configuration, running sessions")
 	flags.StringVar(&f.claude, "claude", "", "Claude Code's program (default \"claude\" on the path)")
 	flags.StringArrayVar(&f.hooks, "hook", nil, "host whose settings should run ossicle digest: claude, codex or gemini (repeatable)")
+}
+
+// check refuses hosts that nobody knows.
+func (f *hostFlags) check() error {
+	for _, host := range f.hooks {
+		if err := oneOf(wake.HookFormat(host), []wake.HookFormat{wake.HookClaude, wake.HookCodex, wake.HookGemini}); err != nil {
+			return &usageError{fmt.Errorf("--hook %.80q: %w", host, err)}
+		}
+	}
+	return nil
 }
 
 // checks looks at the hosts from the working directory, as they would.

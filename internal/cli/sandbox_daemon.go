@@ -229,7 +229,7 @@ func (e *env) printSandbox(s *fleet.Info) error {
 }
 
 func newSandboxRelease(e *env, f *daemonFlags) *cobra.Command {
-	req := fleet.ReleaseRequest{}
+	req := fleet.ReleaseRequest{Reason: worker.ReasonExplicit}
 	keep := ""
 	cmd := &cobra.Command{
 		Use:   "release ID",
@@ -253,7 +253,8 @@ func newSandboxRelease(e *env, f *daemonFlags) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar((*string)(&req.Reason), "reason", string(worker.ReasonExplicit), "explicit or idle wait for calls that are under way, deadline and failed do not")
+	choiceVar(flags, &req.Reason, "reason", "explicit or idle wait for calls that are under way, deadline and failed do not",
+		worker.ReasonExplicit, worker.ReasonIdle, worker.ReasonDeadline, worker.ReasonFailed)
 	flags.StringVar(&keep, "keep-artifacts", "", "directory that gets the artifacts, each under the name of its address")
 	return cmd
 }

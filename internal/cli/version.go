@@ -14,7 +14,7 @@ func newVersion(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  usage(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			v := struct {
 				Version string `json:"version"`
