@@ -58,14 +58,20 @@ func (f *daemonFlags) onSandbox(ctx context.Context, e *env, do func(*daemonClie
 	return err
 }
 
-// inSandbox is onSandbox for what ends with the exit code of a command: that there is
-// no sandbox of that name, no right to it, or nobody who could say, is no code that a
-// command has.
-func (f *daemonFlags) inSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
+// forSandbox is onSandbox for what cannot go on without a sandbox: also a daemon that
+// makes none, or that gives no right to it, is why there is none.
+func (f *daemonFlags) forSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
 	err := f.onSandbox(ctx, e, do)
-	if p, ok := errors.AsType[*httpserver.Problem](err); ok && p.Status != http.StatusBadRequest {
+	if p, ok := errors.AsType[*httpserver.Problem](err); ok && p.Status != http.StatusBadRequest && p.Status != http.StatusRequestEntityTooLarge {
 		return &sandboxError{p}
 	}
+	return err
+}
+
+// inSandbox is forSandbox for what ends with the exit code of a command: that nobody
+// could say is no code that a command has either.
+func (f *daemonFlags) inSandbox(ctx context.Context, e *env, do func(*daemonClient) error) error {
+	err := f.forSandbox(ctx, e, do)
 	if errors.Is(err, errUnreachable) {
 		return &codeError{code: exitSandbox, reason: err.Error()}
 	}
@@ -82,7 +88,7 @@ func newSandboxStart(e *env, f *daemonFlags) *cobra.Command {
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req.Wait = !noWait
-			return f.onSandbox(cmd.Context(), e, func(c *daemonClient) error {
+			return f.forSandbox(cmd.Context(), e, func(c *daemonClient) error {
 				var info fleet.Info
 				if err := c.call(cmd.Context(), http.MethodPost, "/v1/sandboxes", req, &info); err != nil {
 					return err
