@@ -43,7 +43,7 @@ func (s *Source) readFile(dir *os.Root, p place, uri string) ([]listen.Contents,
 		return nil, fmt.Errorf("read %s: %w", uri, err)
 	}
 	if int64(len(data)) > s.opts.MaxFile {
-		return nil, fmt.Errorf("read %s: %w: %d bytes, the limit is %d; watch the list of its directory instead, or raise the limit",
+		return nil, fmt.Errorf("read %s: %w: %d bytes, the limit is %d; watch the list of its directory instead",
 			uri, ErrTooLarge, max(info.Size(), int64(len(data))), s.opts.MaxFile)
 	}
 	c := listen.Contents{URI: uri, MIMEType: mimeByName(p.rel)}

@@ -175,6 +175,10 @@ func TestReadLimits(t *testing.T) {
 			t.Errorf("Read(%s) = %v, want ErrTooLarge", uri, err)
 		}
 	}
+	// Nothing is advised that a user of the program has no flag for.
+	if _, err := s.Read(t.Context(), base+"a", listen.ReadOptions{}); err == nil || !strings.HasSuffix(err.Error(), "5 bytes, the limit is 4; watch the list of its directory instead") {
+		t.Errorf("a file that is too large: %v", err)
+	}
 	if diff := cmp.Diff([]string{"file a", "file b"}, names(t, s, "files://r/{a,b}")); diff != "" {
 		t.Errorf("two entries (-want +got):\n%s", diff)
 	}

@@ -260,7 +260,7 @@ func (w *watcher) watch(t *target, d string) error {
 		return nil
 	}
 	if w.dirs[d] == nil && len(w.dirs) >= w.opts.MaxDirs {
-		return fmt.Errorf("%w: more than %d directories: use a narrower glob, or raise the limit", ErrWatchLimit, w.opts.MaxDirs)
+		return fmt.Errorf("%w: more than %d directories: use a narrower glob, or a server for each part", ErrWatchLimit, w.opts.MaxDirs)
 	}
 	// Also for one that is watched already: the kernel forgets a directory that
 	// is deleted, and the one that is there now may be another.

@@ -339,7 +339,7 @@ func TestWatchLimitsAreReadable(t *testing.T) {
 	top := tree(t, "r/a/", "r/b/", "r/c/f")
 	s := newSource(t, &Options{MaxDirs: 3}, Root{Path: filepath.Join(top, "r")})
 	_, err := s.Watch(t.Context(), "files://r/**", func() {})
-	if !errors.Is(err, ErrWatchLimit) || !strings.Contains(err.Error(), "narrower glob") {
+	if !errors.Is(err, ErrWatchLimit) || !strings.Contains(err.Error(), "more than 3 directories: use a narrower glob, or a server for each part") {
 		t.Errorf("Watch = %v, want ErrWatchLimit", err)
 	}
 	if n := len(s.watcher.dirs); n != 0 {
