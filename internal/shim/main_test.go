@@ -52,6 +52,11 @@ func helper(name string) int {
 		fmt.Fprint(os.Stderr, "bad weather\n")
 		fmt.Print("out\n")
 		return 7
+	case "shut": // hears nothing any more, and goes a moment later
+		_ = os.Stdin.Close()
+		fmt.Print("out\n")
+		time.Sleep(200 * time.Millisecond)
+		return 7
 	case "deaf":
 		signal.Ignore(os.Interrupt)
 		time.Sleep(time.Hour)

@@ -61,10 +61,11 @@ func Stdio(ctx context.Context, o StdioOptions) error {
 		return fmt.Errorf("run server: %w", err)
 	}
 	stopped := context.AfterFunc(ctx, p.Stop)
-	hostDone := make(chan struct{}) // the host has said all
+	hostDone := make(chan struct{}) // nothing more is passed on to the server
+	var hostLeft atomic.Bool        // because the host has said all
 	go func() {
 		defer close(hostDone)
-		relay(p.Stdin, o.In, pipe.Client, nil)
+		hostLeft.Store(relay(p.Stdin, o.In, pipe.Client, nil))
 		_ = p.Stdin.Close()
 	}()
 	out := &output{from: p.Stdout}
@@ -86,7 +87,10 @@ func Stdio(ctx context.Context, o StdioOptions) error {
 	_ = p.Stdout.Close()
 	stopped()
 	<-p.Done()
-	o.tellEnd(ctx, pipe, hostDone, p.Wait())
+	pipe.Close()
+	if ctx.Err() == nil && !hostLeft.Load() {
+		o.tellExit(p.Wait())
+	}
 	if c, ok := o.In.(io.Closer); ok {
 		_ = c.Close()
 	}
@@ -129,18 +133,8 @@ func (r *output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tellEnd reports the end of the connection; that of a server which nobody told
-// to end is a failure.
-func (o *StdioOptions) tellEnd(ctx context.Context, pipe *observe.Pipe, hostDone <-chan struct{}, err error) {
-	pipe.Close()
-	select {
-	case <-hostDone:
-		return
-	default:
-	}
-	if ctx.Err() != nil {
-		return
-	}
+// tellExit reports the end of a server which nobody told to end: a failure.
+func (o *StdioOptions) tellExit(err error) {
 	text := "exit status 0"
 	if err != nil {
 		text = err.Error()
@@ -167,9 +161,9 @@ func exitError(err error) error {
 	return err
 }
 
-// relay passes on what comes, at once, until either end does. See shows it
-// before, saw after it was passed on.
-func relay(to io.Writer, from io.Reader, see, saw func([]byte)) {
+// relay passes on what comes, at once, until either end does, and reports whether
+// there was nothing more to pass on. See shows it before, saw after it was passed on.
+func relay(to io.Writer, from io.Reader, see, saw func([]byte)) (all bool) {
 	buf := make([]byte, chunk)
 	for {
 		n, err := from.Read(buf)
@@ -178,14 +172,14 @@ func relay(to io.Writer, from io.Reader, see, saw func([]byte)) {
 				see(buf[:n])
 			}
 			if _, werr := to.Write(buf[:n]); werr != nil {
-				return
+				return false
 			}
 			if saw != nil {
 				saw(buf[:n])
 			}
 		}
 		if err != nil {
-			return
+			return true
 		}
 	}
 }

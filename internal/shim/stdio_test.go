@@ -108,6 +108,24 @@ func TestStdioEnds(t *testing.T) {
 			t.Errorf("waited %s for a descendant", took)
 		}
 	})
+	t.Run("host speaks to it all the same", func(t *testing.T) {
+		t.Parallel()
+		host, hold := io.Pipe()
+		defer func() { _ = hold.Close() }()
+		said := make(chan struct{})
+		go func() { // what it cannot take does not mean that the host has said all
+			<-said
+			_, _ = io.WriteString(hold, "hello\n")
+		}()
+		kinds, err := run(t, "shut", host, &first{once: sync.OnceFunc(func() { close(said) })}, nil)
+		var exit *shim.ExitError
+		if !errors.As(err, &exit) || exit.Code != 7 {
+			t.Error(err)
+		}
+		if d := cmp.Diff([]string{"server_error exited"}, kinds); d != "" {
+			t.Error(d)
+		}
+	})
 	t.Run("slow host", func(t *testing.T) {
 		t.Parallel()
 		var out slow
@@ -149,6 +167,14 @@ func TestStdioEnds(t *testing.T) {
 			t.Errorf("saw %q", k)
 		}
 	})
+}
+
+// first calls once at what comes first.
+type first struct{ once func() }
+
+func (f *first) Write(b []byte) (int, error) {
+	f.once()
+	return len(b), nil
 }
 
 // slow takes its time.
