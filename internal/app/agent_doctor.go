@@ -47,7 +47,11 @@ func checkStore(ctx context.Context, c *config.Config, data string) notice.Check
 	if err = errors.Join(err, db.Close()); err != nil {
 		return failed(name, err, "the file may be damaged: keep it, and name another directory with --data")
 	}
-	return notice.Check{Name: fmt.Sprintf("%s: %s, %d inboxes", name, storePath(c, data), len(agents)), OK: true}
+	inboxes := "inboxes"
+	if len(agents) == 1 {
+		inboxes = "inbox"
+	}
+	return notice.Check{Name: fmt.Sprintf("%s: %s, %d %s", name, storePath(c, data), len(agents), inboxes), OK: true}
 }
 
 // checkPython runs a program in the interpreter.

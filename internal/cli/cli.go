@@ -59,6 +59,7 @@ func Run(ctx context.Context, args []string, s Streams, getenv func(string) (str
 }
 
 func newRoot(e *env) *cobra.Command {
+	showVersion := false
 	root := &cobra.Command{
 		Use:   "ossicle",
 		Short: "Ears for LLM agents: changes in MCP servers become bounded, filtered notices",
@@ -69,8 +70,14 @@ Try it:   ossicle demo`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          usage(cobra.NoArgs),
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return e.printVersion()
+			}
+			return cmd.Help()
+		},
 	}
+	root.Flags().BoolVar(&showVersion, "version", false, "print the version, as 'ossicle version' does")
 	flags := root.PersistentFlags()
 	flags.StringVar(&e.configFile, "config", "", "configuration file (default $OSSICLE_CONFIG, else ossicle/config.yaml in the configuration directory)")
 	flags.BoolVar(&e.json, "json", false, "print JSON: one object, or one object a line for streams")

@@ -220,8 +220,8 @@ func (e *env) printPGStatus(tables []postgres.Captured, lag postgres.Lag) error 
 	if lag.Estimated {
 		about = "about "
 	}
-	_, err := fmt.Fprintf(e.Out, "outbox: %s%d rows wait, the oldest for %.1f s; it takes %.1f MiB on disk\n",
-		about, lag.Rows, lag.Age.Seconds(), float64(lag.Bytes)/(1<<20))
+	_, err := fmt.Fprintf(e.Out, "outbox: %s%s, the oldest for %.1f s; it takes %.1f MiB on disk\n",
+		about, counted(lag.Rows, "row", "waits", "wait"), lag.Age.Seconds(), float64(lag.Bytes)/(1<<20))
 	return err
 }
 

@@ -63,6 +63,20 @@ func bidirectional(r rune) bool {
 	return r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x200e || r == 0x200f || r == 0x061c
 }
 
+// counted counts things: "1 event", "2 events"; with a verb behind it "1 row waits",
+// "2 rows wait", where verbs has both.
+func counted[N ~int | ~int64 | ~uint64](n N, what string, verbs ...string) string {
+	form := 0
+	if n != 1 {
+		what, form = what+"s", 1
+	}
+	text := fmt.Sprintf("%d %s", n, what)
+	if form < len(verbs) {
+		text += " " + verbs[form]
+	}
+	return text
+}
+
 // firstLine is the first line of s, cut at n runes.
 func firstLine(s string, n int) string {
 	runes := []rune(s)

@@ -142,7 +142,7 @@ func (e *env) printProbe(r *mcpclient.ProbeReport) error {
 		}
 	}
 	if r.NoiseLines > 0 {
-		row("noise", fmt.Sprintf("%d lines on standard output were no messages", r.NoiseLines), 0)
+		row("noise", fmt.Sprintf("lines on standard output that were no messages: %d", r.NoiseLines), 0)
 	}
 	if err := table.Flush(); err != nil {
 		return err

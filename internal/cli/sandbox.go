@@ -130,15 +130,11 @@ func (f *sandboxFlags) printArtifacts(e *env, res fleet.Result) error {
 	case !res.Session.OutputsFlushed:
 		b.WriteString("ossicle: not all artifacts were stored\n")
 	case f.artifacts == "" && len(res.Session.Outputs) > 0:
-		what := "1 artifact was"
-		if n := len(res.Session.Outputs); n > 1 {
-			what = fmt.Sprintf("%d artifacts were", n)
-		}
-		fmt.Fprintf(&b, "ossicle: %s not kept; --keep-artifacts DIR keeps them\n", what)
+		fmt.Fprintf(&b, "ossicle: %s not kept; --keep-artifacts DIR keeps them\n", counted(len(res.Session.Outputs), "artifact", "was", "were"))
 	}
 	for _, o := range res.Session.Outputs {
 		if f.artifacts != "" {
-			fmt.Fprintf(&b, "ossicle: artifact %s  %s  %d bytes\n", printable(o.URI), printable(o.Name), o.Size)
+			fmt.Fprintf(&b, "ossicle: artifact %s  %s  %s\n", printable(o.URI), printable(o.Name), counted(o.Size, "byte"))
 		}
 	}
 	_, err := e.Err.WriteString(b.String())

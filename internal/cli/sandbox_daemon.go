@@ -215,7 +215,7 @@ func (e *env) printSandbox(s *fleet.Info) error {
 	line("worker", "%s, attempt %d", dash(s.WorkerImage), s.Attempt)
 	line("channel", "%s: host %s, worker %s, MCP %s", dash(s.Channel), dash(s.HostVersion), dash(s.WorkerVersion), dash(s.MCP))
 	if s.HeartbeatAge != nil {
-		line("heartbeat", "%s ago, %d calls under way, workspace %d bytes", clock(*s.HeartbeatAge), s.Calls, s.Workspace)
+		line("heartbeat", "%s ago, %s under way, workspace %s", clock(*s.HeartbeatAge), counted(s.Calls, "call"), counted(s.Workspace, "byte"))
 	}
 	line("clocks", "idle %s of %s, exec %s of %s", clock(s.Idle), clock(s.IdleBudget), clock(s.Exec), clock(s.ExecBudget))
 	if len(s.Tools) > 0 {
@@ -225,7 +225,7 @@ func (e *env) printSandbox(s *fleet.Info) error {
 		line("release", "%s, reported %t, outputs flushed %t", s.Release, s.Reported, s.OutputsFlushed)
 	}
 	for _, o := range s.Outputs {
-		line("output", "%s  %s  %d bytes", o.URI, o.Name, o.Size)
+		line("output", "%s  %s  %s", o.URI, o.Name, counted(o.Size, "byte"))
 	}
 	for _, a := range s.Audit {
 		line("audit", "%s %s %s", a.Time.Local().Format(time.DateTime), a.Event, a.Detail)
@@ -290,7 +290,7 @@ func (e *env) printReleased(s *fleet.Info) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s\n", s.ID, s.State)
 	for _, o := range s.Outputs {
-		fmt.Fprintf(&b, "%s  %s  %d bytes\n", printable(o.URI), printable(o.Name), o.Size)
+		fmt.Fprintf(&b, "%s  %s  %s\n", printable(o.URI), printable(o.Name), counted(o.Size, "byte"))
 	}
 	if !s.OutputsFlushed {
 		b.WriteString("not all outputs were stored\n")

@@ -266,7 +266,7 @@ func (e *env) printSession(s *app.SessionInfo) error {
 
 // watchLine says in a line what a watch does.
 func watchLine(w watch.Status) string {
-	line := fmt.Sprintf("%s %s, %d events, %d notices", w.Name, w.URI, w.Events, w.Notices)
+	line := fmt.Sprintf("%s %s, %s, %s", w.Name, w.URI, counted(w.Events, "event"), counted(w.Notices, "notice"))
 	if w.Failed || w.RestoreFailed {
 		line += " (does not run: " + w.Error + ")"
 	}

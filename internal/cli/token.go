@@ -201,8 +201,8 @@ func (e *env) printTokens(all []access.Token) error {
 		if !l.Expires.IsZero() {
 			expires = l.Expires.Local().Format(time.DateTime)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d patterns\t%d patterns\n",
-			l.ID, printable(l.Name), l.State, l.Created.Local().Format(time.DateTime), expires, len(l.Rights.Topics), len(l.Rights.Publish))
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+			l.ID, printable(l.Name), l.State, l.Created.Local().Format(time.DateTime), expires, counted(len(l.Rights.Topics), "pattern"), counted(len(l.Rights.Publish), "pattern"))
 	}
 	return table.Flush()
 }
