@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/ossicle/ossicle/internal/logattr"
@@ -47,10 +48,27 @@ func (s *Server) Listen(ctx context.Context) error {
 	}
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.opts.Addr)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return listenError(s.opts.Addr, err)
 	}
 	s.ln = ln
 	return nil
+}
+
+// listenError says what to do about an address that cannot be had.
+func listenError(addr string, err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) {
+		err = op.Err // the rest of it is the address again
+	}
+	advice := "choose another address"
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		advice = "end what listens there, or choose another address; port 0 is any that is free"
+	case errors.Is(err, syscall.EACCES):
+		advice = "choose a port from 1024 up, or give the program the right to the lower ones"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		advice = "choose an address that this machine has"
+	}
+	return fmt.Errorf("listen on %s: %w; %s", addr, err, advice)
 }
 
 // Close gives up an address that Listen has bound and Run will not use.

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -155,9 +157,12 @@ func New(mcp MCP, opts *Options) (*Server, error) {
 }
 
 func (s *Server) check() error {
-	host, _, err := net.SplitHostPort(s.opts.Addr)
+	host, port, err := net.SplitHostPort(s.opts.Addr)
 	if err != nil {
 		return fmt.Errorf("address: %w", err)
+	}
+	if n, err := strconv.Atoi(port); err == nil && (n < 0 || n > math.MaxUint16) {
+		return fmt.Errorf("address %s: ports go from 0 to %d", s.opts.Addr, math.MaxUint16)
 	}
 	switch {
 	case s.mcp == nil:

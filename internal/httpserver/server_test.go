@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -360,6 +361,7 @@ func TestNewRefusesToLetEverybodyIn(t *testing.T) {
 		"no auth by name":       {Addr: "ears.example:1", NoAuth: true},
 		"both":                  {Auth: tokens, NoAuth: true},
 		"no port":               {Addr: "127.0.0.1", Auth: tokens},
+		"no such port":          {Addr: "127.0.0.1:65536", Auth: tokens},
 		"origin with a path":    {Auth: tokens, Origins: []string{"https://a.example/x"}},
 		"origin without a name": {Auth: tokens, Origins: []string{"*"}},
 		"oauth without server":  {Auth: tokens, OAuth: &OAuth{Resource: "https://a.example/mcp"}},
@@ -565,8 +567,9 @@ func TestListenFailsEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Listen(t.Context()); err == nil {
-		t.Error("Listen on an address in use succeeds")
+	err = other.Listen(t.Context())
+	if want := "listen on " + other.opts.Addr + ": bind: address already in use; end what"; err == nil || !strings.HasPrefix(err.Error(), want) || !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("Listen on an address in use: %v", err)
 	}
 	if err := other.Run(t.Context()); err == nil {
 		t.Error("Run on an address in use succeeds")
