@@ -84,6 +84,9 @@ func (t *talk) live(ctx context.Context, one *app.Agent, prompt string) error {
 		}
 		first = ticket
 	}
+	if prompt == "" && (one.Listening() || terminal(t.env.In)) {
+		t.troubled() // or nobody would know before the first turn, which may be long in coming
+	}
 	if prompt == "" || terminal(t.env.In) {
 		// The reader cannot be woken: it ends with the input, or the process.
 		go t.read(ctx)
@@ -100,6 +103,13 @@ func (t *talk) live(ctx context.Context, one *app.Agent, prompt string) error {
 		first = t.last
 	}
 	return verdict(ctx, first)
+}
+
+// troubled tells of an agent that cannot be started, or of a last turn that was cut off.
+func (t *talk) troubled() {
+	if trouble := t.session.Status().Trouble; trouble != nil {
+		t.status("%s", trouble.Text)
+	}
 }
 
 // verdict is what became of the first prompt, or of the last of the lines that a script
