@@ -107,10 +107,10 @@ func TestRemovedWhileHeld(t *testing.T) {
 					most.Store(n)
 				}
 				runtime.Gosched()
+				holders.Add(-1) // before it is removed: then another may be made, and held
 				if err := os.Remove(path); err != nil {
 					t.Error(err)
 				}
-				holders.Add(-1)
 				release()
 			}
 		})
