@@ -20,6 +20,7 @@ import (
 	"github.com/ossicle/ossicle/internal/openai"
 	"github.com/ossicle/ossicle/internal/pty"
 	"github.com/ossicle/ossicle/internal/python"
+	"github.com/ossicle/ossicle/internal/supervise"
 	"github.com/ossicle/ossicle/internal/teardown"
 	"github.com/ossicle/ossicle/watch"
 )
@@ -161,11 +162,7 @@ func holdSession(ctx context.Context, path, id string) (release func(), err erro
 		case try == holdTries:
 			return nil, &RunningError{ID: id, Elsewhere: true}
 		}
-		pause := time.NewTimer(holdPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !supervise.Sleep(ctx, holdPause) {
 			return nil, ctx.Err()
 		}
 	}
