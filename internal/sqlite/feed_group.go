@@ -94,7 +94,6 @@ func (g *appendGroup) next() (calls []*appending) {
 
 // commitNext has a commit set the receipts of its calls, or the errors of those that it
 // refuses; its own error is that of all.
-
 func (g *appendGroup) commitNext(ctx context.Context, commit func(context.Context, []*appending) error) {
 	calls := g.next()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTime)
